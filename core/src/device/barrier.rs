@@ -21,7 +21,7 @@ pub enum BarrierRequest {
         /// Number of the barrier in the group: 1, 2, ...
         number: u64,
     },
-    /// Gives the id of a group back. Members that wait in a barrier of the group get an error. No completion is reported.
+    /// Releases the id of a group. Members that wait in a barrier of the group get an error. No completion is reported.
     Close {
         /// The group.
         group: u64,
@@ -29,6 +29,6 @@ pub enum BarrierRequest {
 }
 
 impl BarrierRequest {
-    /// Stands for no group.
+    /// The value that means no group.
     pub const NO_GROUP: u64 = u64::MAX;
 }

@@ -1,8 +1,8 @@
-//! Limits and guarantees of a device, and the sizes from which one protocol is better than another.
+//! Limits and guarantees of a device, and the sizes at which its protocols change.
 
 use crate::settings::Transfer;
 
-/// Limits and guarantees of a device. Each entry steers a decision above the device seam.
+/// Limits and guarantees of a device. Each field determines a decision above the device seam.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The name of the device, for messages and statistics.
@@ -22,9 +22,9 @@ pub struct Capabilities {
     /// Whether peers store into this rank's memory without a completion here, so that a rank that waits for a signal
     /// cell only needs to read the cell.
     pub mapped: bool,
-    /// Whether the device supports every [`Update`](super::Update). If not, it supports those of a word of 8 bytes by
-    /// [`Add`](super::Change::Add) and [`Swap`](super::Change::Swap), and
-    /// [`service`](crate::service) composes the others of them.
+    /// Whether the device supports every [`Update`](super::Update). If not, it supports only
+    /// [`Add`](super::Change::Add) and [`Swap`](super::Change::Swap) on a word of 8 bytes, and
+    /// [`service`](crate::service) composes the other updates of these.
     pub(crate) accumulate: bool,
     /// Whether atomics and accumulates are coherent with atomic operations of the ranks' processors on the same memory,
     /// which carry them out.

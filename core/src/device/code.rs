@@ -83,7 +83,7 @@ impl Update {
         }
     }
 
-    /// Makes the update by this CPU, at address `to`. `accumulate` is the region's function.
+    /// This CPU makes the update at address `to`. `accumulate` is the region's function.
     ///
     /// # Safety
     /// That of [`Change::apply`].
@@ -98,7 +98,7 @@ impl Update {
 }
 
 impl Change {
-    /// The change of a message, by its code and its operand of [`operand_len`] bytes.
+    /// The change that a message describes by its code and its operand of [`operand_len`] bytes.
     ///
     /// # Panics
     /// If the operand of a compare-and-swap is shorter than two words.
@@ -111,7 +111,7 @@ impl Change {
         Change::Swap { expected, desired }
     }
 
-    /// Changes `len` bytes at `to` by this CPU. The previous values go to `old` unless it is null. `accumulate` is the
+    /// This CPU changes `len` bytes at `to`. The previous values go to `old` unless it is null. `accumulate` is the
     /// region's function.
     ///
     /// # Safety

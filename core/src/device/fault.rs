@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A wrapper round a device that damages one operation, so that a test can show that it notices the fault.
+//! A wrapper around a device that damages one operation, so that a test can show that it notices the fault.
 //!
 //! It hides that memory is mapped, so that every operation passes through [`Device::post`].
 
@@ -28,7 +28,8 @@ enum Damage {
     None,
     /// An operation of this class is reported done but not carried out.
     Drop(Class),
-    /// A write is repeated after this rank's next write to the same place: late, doubled delivery.
+    /// A write is repeated after this rank's next write to the same place, as if it were delivered twice, the second
+    /// time late.
     DoublePut,
     /// A notification is set before the data that it announces. The data follows with this rank's next operation on
     /// data.
@@ -36,9 +37,10 @@ enum Damage {
     /// From this one on, atomics of a rank on 8 bytes of its own memory are done by its processor instead of the device. Where
     /// atomics of the device are not coherent with the processor's, updates are lost.
     OwnAtomic,
-    /// From this packet on, a peer's room for packets is not given back: after those that it holds, none is taken.
+    /// From this packet on, a peer's credits for packets are not returned: once they are used up, no packet is posted
+    /// to it.
     KeepCredit,
-    /// A message has another tag at its receiver.
+    /// A message arrives with a wrong tag.
     WrongTag,
 }
 
@@ -60,7 +62,7 @@ enum Class {
 enum Due {
     /// After the next write to its place.
     Overwritten,
-    /// Before the next operation, unless that is a notification of the same peer that is to be damaged.
+    /// Before the next operation, unless that is a notification to the same peer, which is to be damaged.
     Next,
     /// Before the next operation on data.
     Data,
@@ -107,7 +109,7 @@ struct Faulty {
     own: RefCell<FxHashMap<u64, OwnRegion>>,
     own_keys: RefCell<FxHashMap<Vec<u8>, u64>>,
     own_imports: RefCell<FxHashMap<u64, u64>>,
-    /// The peer whose room is not given back, and the rest of it.
+    /// The peer whose credits are not returned, and how many of them are left.
     room: Cell<Option<(u32, usize)>>,
 }
 
@@ -253,7 +255,7 @@ impl Faulty {
         posted
     }
 
-    /// Does an atomic on this rank's own memory by its processor; returns whether it was done.
+    /// If the operation is an atomic on this rank's own memory, this processor does it; returns whether it was one.
     fn do_own_atomic(&self, operation: &Operation<'_>) -> bool {
         let own = operation.region().and_then(|region| self.own_imports.borrow().get(&region).copied());
         let Some(own) = own.and_then(|own| self.own.borrow().get(&own).cloned()) else { return false };
@@ -284,7 +286,7 @@ impl Faulty {
         Some(posted)
     }
 
-    /// Whether the peer of a message has room that is given back, or has some left; takes it.
+    /// Takes a credit for a message to a peer; returns false if the peer has none left.
     fn take_room(&self, peer: u32) -> bool {
         if self.room.get().is_none() && self.hit() {
             self.room.set(Some((peer, MOST_PACKETS)));
@@ -298,8 +300,8 @@ impl Faulty {
         }
     }
 
-    /// Posts what is due before an operation of this class, unless that is the notification that has to precede its
-    /// data.
+    /// Posts the writes that are due before an operation of this class, unless it is the notification that has to
+    /// precede its data.
     fn make_what_is_due(&self, peer: u32, class: Class) -> Result<()> {
         let is_held = |late: &Late| late.peer == peer && late.due == Due::Next;
         if class == Class::Signal && self.late.borrow().iter().any(is_held) && self.hit() {

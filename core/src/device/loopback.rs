@@ -78,7 +78,7 @@ impl Rank {
 pub struct Hub(Vec<Rank>);
 
 impl Hub {
-    /// A network of `ranks`.
+    /// A network of `ranks` ranks.
     #[must_use]
     pub fn new(ranks: u32) -> Arc<Self> {
         Arc::new(Self((0..ranks).map(|_| Rank::default()).collect()))
@@ -102,7 +102,7 @@ pub(super) enum Owned {
 }
 
 impl Owned {
-    /// Length in bytes from which memory is pages of its own.
+    /// Memory of at least this many bytes gets pages of its own.
     const PAGES: usize = 16 << 10;
 
     /// `len` zeroed bytes, of which the first is aligned to `align`, and its address.
@@ -113,7 +113,7 @@ impl Owned {
         Ok((owned, base.wrapping_add(base.addr().wrapping_neg() % align)))
     }
 
-    /// Zeroed memory.
+    /// Allocates `len` zeroed bytes.
     fn new(len: usize) -> std::io::Result<Self> {
         if len >= Self::PAGES {
             return MmapMut::map_anon(len).map(Self::Pages);
@@ -276,7 +276,7 @@ impl Loopback {
         Ok(Posted::Done)
     }
 
-    /// Whether the device has an update.
+    /// Whether the device supports an update.
     fn has(&self, update: &Update) -> bool {
         match update.change {
             Change::Add(_) => true,

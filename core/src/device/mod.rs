@@ -47,7 +47,7 @@ pub use request::{Change, Operation, Place, Range, Ranges, Transfer, Update, Wor
 pub(crate) use unread::Unread;
 pub use watch::Watch;
 
-/// Memory to be registered.
+/// Memory that is to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     /// First byte; null if the device allocates the memory.
@@ -132,12 +132,12 @@ pub struct RemoteRegion {
     pub handle: u64,
     /// The part of the region that this rank has mapped, if any.
     pub mapped: Option<Mapped>,
-    /// Whether one request takes both local blocks and a list of ranges of the region ([`Ranges::List`]), and from which
-    /// length in bytes of the shortest block this is better than packing at
-    /// one rank and unpacking at the other; `Some(0)` if any part of the region is mapped.
+    /// The minimum length in bytes of the shortest block for which one request with both local blocks and a list of
+    /// ranges of the region ([`Ranges::List`]) is better than packing at one rank and unpacking at the other; `None` if
+    /// such requests are not supported, `Some(0)` if any part of the region is mapped.
     pub lists: Option<u64>,
-    /// Whether accumulates are made of steps in which the owner takes no part. Steps take more messages than an
-    /// accumulate that the owner's processor applies.
+    /// Whether accumulates are composed of one-sided steps. These take more messages than an accumulate that the
+    /// owner's processor applies.
     pub steps: bool,
 }
 
@@ -193,7 +193,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Scope of a check of the peers.
+/// Scope of a liveness check of the peers.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerCheck<'a> {
     /// Checks whether all peers are alive.
@@ -205,12 +205,13 @@ pub enum PeerCheck<'a> {
     /// Checks whether the other peers are alive after this loss, which another component noticed; operations in
     /// progress to the lost rank fail.
     Met(&'a Error),
-    /// Ends all use of this device with a peer that another device reaches: operations in progress to it fail with
-    /// `PeerLost`, nothing that the peer has posted takes effect after the return, and its loss is not reported any more.
+    /// Ends all communication over this device with a peer that another device reaches: operations in progress to it
+    /// fail with `PeerLost`, nothing that the peer has posted takes effect after the return, and its loss is not
+    /// reported any more.
     Left(u32),
 }
 
-/// The way in which a rank ends.
+/// How a rank ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
     /// The rank ends in order, after all other ranks have reached the end too; they see no error.
@@ -327,7 +328,7 @@ pub unsafe trait Device: fmt::Debug {
     fn now(&self) -> Instant {
         Instant::now()
     }
-    /// This rank computes for `time`: on a simulated network its clock goes on, elsewhere it is busy for so long.
+    /// Computes for `time`: on a simulated network the rank's clock advances, elsewhere the rank is busy for that time.
     fn compute(&self, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time {
@@ -349,14 +350,14 @@ pub unsafe trait Device: fmt::Debug {
 /// Ends the [`park`](Device::park) of a rank, from any thread.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// The way in which a rank sleeps in [`Device::park`].
+/// How a rank sleeps in [`Device::park`].
 #[derive(Clone)]
 pub enum Sleep<'a> {
     /// Sleeps at most this long.
     For(Duration),
-    /// Sleeps on another device, or in an event loop of the program: this device returns at once and calls the waker at
-    /// its next event, from any thread, and also after a second at most where it watches the other ranks, so that the rank
-    /// checks them. A rank passes the same waker in every call.
+    /// Sleeps on another device, or in an event loop of the program: this device returns immediately and calls the
+    /// waker at its next event, from any thread. A device that watches the other ranks also calls it after at most a
+    /// second, so that the rank checks them. A rank passes the same waker in every call.
     Elsewhere(&'a Waker),
 }
 

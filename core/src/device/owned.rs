@@ -1,4 +1,4 @@
-//! Operations that own their blocks and ranges, for whoever keeps, simulates or repeats them.
+//! Operations that own their blocks and ranges, so that they can be stored, simulated or repeated.
 
 use std::cell::RefCell;
 

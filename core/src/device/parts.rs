@@ -31,7 +31,7 @@ impl Part for Range {
     }
 }
 
-/// Parts of a memory, of which most messages have one.
+/// A list of parts; most messages have one part.
 pub type Parts<T> = SmallVec<[T; 1]>;
 
 /// The nonempty parts that hold the `len` bytes from `skip` on.

@@ -155,7 +155,7 @@ impl Update {
         }
     }
 
-    /// Bytes of an element; 1 if the code does not say.
+    /// Size of an element in bytes; 1 if the code does not determine it.
     #[must_use]
     pub fn element(&self) -> usize {
         match self.change {
@@ -348,7 +348,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The kind of the operation and its number of bytes, for the counters.
+    /// The kind under which the operation is counted, and its number of bytes.
     #[inline]
     #[must_use]
     pub fn counted(&self) -> (Kind, usize) {

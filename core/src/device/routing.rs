@@ -10,17 +10,17 @@ use crate::settings::Settings;
 
 /// The version of the file's format.
 const VERSION: &str = "1";
-/// Maximum length of a file, and number of nodes.
+/// Maximum length of a file in bytes, and maximum number of nodes.
 const MAX_FILE_BYTES: usize = 64 << 20;
 const MOST_NODES: usize = 4096;
 /// Maximum number of names of devices.
 const MOST_DEVICES: usize = 256;
 /// Number of ranges of sizes: small, medium, large.
 const RANGES: usize = 3;
-/// The range whose next nodes are taken, as a pair of ranks has one connection: that of medium messages.
+/// The range whose next nodes are used, since a pair of ranks has one connection: that of medium messages.
 const RANGE: usize = 1;
 
-/// The way from a node to another one.
+/// The first hop from a node to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hop {
     next: u32,
@@ -52,7 +52,7 @@ pub(crate) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// A string in quotes, which needs no escapes; returns it and the rest.
+/// Reads a string in quotes, which has no escapes; returns it and the rest.
 fn string(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let (string, rest) = text[1..].split_once(quote)?;
@@ -178,7 +178,7 @@ impl RoutingTable {
         Ok(number as u8)
     }
 
-    /// The node of a host: by its name, or by what is before the first dot of it.
+    /// The node of a host, found by its name or by the part of its name before the first dot.
     pub(crate) fn node(&self, host: &str) -> Option<u32> {
         let short = host.split('.').next().unwrap_or(host);
         self.nodes.get(host).or_else(|| self.nodes.get(short)).copied()
@@ -231,7 +231,7 @@ device = ["verbs", "tcp", "tcp:v1"]
         assert_eq!(table.next(node("a"), node("c.example.org")), Some(node("b")));
         assert_eq!(table.next(node("b"), node("c")), Some(node("c")));
         assert_eq!((table.next(node("c"), node("a")), table.node("d")), (None, None));
-        // Other routes have none.
+        // Other routes have no direct device.
         assert_eq!(table.devices(node("a"), node("c")), [Some("tcp"), None, None]);
         assert_eq!(table.devices(node("b"), node("c")), [Some("verbs"), Some("tcp"), Some("tcp:v1")]);
         assert_eq!(table.devices(node("c"), node("b")), [None; 3]);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A packet that is still in the memory where its sender wrote it.
+//! A packet that is still in the memory to which its sender wrote it.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

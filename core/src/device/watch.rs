@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
-//! Watches memory of the program by `userfaultfd`, and reports which of it was unmapped, moved or given back since the
-//! last call. Pages that have gone are thus never used through a registration or a mapping of a peer, regardless of
-//! which code freed them.
+//! Watches memory of the program with `userfaultfd`, and reports which parts were unmapped, moved or given back since
+//! the last call. So freed pages are never used through a registration or a mapping of a peer, whichever code freed
+//! them.
 //!
 //! The kernel blocks a thread that unmaps watched memory until the watcher's thread has read the event. The watcher's
 //! thread only records the event, in preallocated memory: an allocation or a free could unmap watched memory, and the
 //! thread would wait for itself. [`Watch::settle`] closes the gap between the unmapping and the event: while a change
-//! is in progress the kernel refuses to fill pages (`EAGAIN`), and it checks that before the arguments. So `settle`
-//! requests no pages until that is refused because of its arguments, and then takes the lock under which the thread
-//! records events.
+//! is in progress the kernel refuses to fill pages (`EAGAIN`), and it checks this before the arguments. So `settle`
+//! repeats a request for no pages until the kernel refuses it because of its arguments, and then takes the lock under
+//! which the thread records events.
 
 use std::io;
 use std::ops::Deref;
@@ -70,11 +70,11 @@ struct Shared {
     /// The thread holds the lock while it reads events; the rank holds it only to copy. A free by the rank under the
     /// lock could touch watched memory, and would wait for the thread, which waits for the lock.
     notes: Mutex<Notes>,
-    /// The thread has started: from now on it stores to this state and to its stack only.
+    /// Whether the thread has started: from then on it stores only to this state and to its stack.
     is_started: AtomicBool,
 }
 
-/// Shared state in pages of its own. The thread may store to it at any time, also while a rank moves pages of the
+/// Shared state in pages of its own: the thread may store to it at any time, even while a rank moves pages of the
 /// allocator, which must have no other writer.
 #[derive(Debug)]
 struct SharedPages(MmapRaw);
@@ -106,7 +106,7 @@ pub struct Watch {
     stop: Arc<OwnedFd>,
     shared: Arc<SharedPages>,
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread: a child made by `fork` has not.
+    /// The process that has the thread; a child made by `fork` does not have it.
     process: u32,
 }
 
@@ -120,7 +120,7 @@ fn control(fd: &OwnedFd, request: libc::c_ulong, argument: &mut [u64]) -> io::Re
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Opens a descriptor of `userfaultfd` with these features.
+/// Opens a `userfaultfd` descriptor with these features.
 ///
 /// # Errors
 /// If the kernel has no such `userfaultfd`, or does not allow it to this process.
@@ -128,14 +128,15 @@ pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     // SAFETY: stores that a fault stops are resumed by the thread of the watch, or when the descriptor is closed.
     let open = |flags| unsafe { userfaultfd(flags) };
-    // Without the flag, system calls of other threads also wait for a page that is protected; not all processes may.
+    // Without the flag, system calls of other threads also wait for a protected page; not all processes are allowed to
+    // omit the flag.
     let user_mode = UserfaultfdFlags::from_bits_retain(uffd::USER_MODE_ONLY);
     let fd = open(flags).or_else(|_| open(flags | user_mode))?;
     control(&fd, uffd::UFFDIO_API, &mut [uffd::API, features | uffd::PROTECTED_FAULTS, 0])?;
     Ok(fd)
 }
 
-/// Stops stores to the present pages `[start, end)` until the descriptor is closed, or other pages are there.
+/// Stops stores to the present pages `[start, end)` until the descriptor is closed or the pages are replaced.
 ///
 /// # Errors
 /// If the kernel cannot protect such memory, or it is watched by another descriptor.
@@ -174,7 +175,7 @@ impl Watch {
         control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
     }
 
-    /// Whether this process has made the watch, and is not a child of that one.
+    /// Whether this process has made the watch, and is not a forked child of the one that did.
     pub(crate) fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
@@ -211,7 +212,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if !self.is_here() {
-            // Neither joined nor detached: the thread is the parent's.
+            // The thread belongs to the parent, so it is neither joined nor detached.
             return std::mem::forget(thread);
         }
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
@@ -228,14 +229,14 @@ fn run(fd: &OwnedFd, stop: &OwnedFd, shared: &Shared) {
     shared.is_started.store(true, Ordering::Release);
     while polls[1].revents().is_empty() {
         let _ = poll(&mut polls, None);
-        // Locked before the event is read: `settle` waits for the lock, or finds the note.
+        // The lock is taken before the event is read, so `settle` waits for the lock or finds the note.
         let mut notes = lock(&shared.notes);
         let mut message = [0; 32];
         while rustix::io::read(fd, &mut message) == Ok(32) {
             let at = |i: usize| message[8 * i..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
             match message[0] {
                 uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => notes.add(at(1) as usize, at(2) as usize),
-                // Old address, new address, length.
+                // The fields are old address, new address, and length.
                 uffd::EVENT_REMAP => notes.add(at(1) as usize, at(1).saturating_add(at(3)) as usize),
                 uffd::EVENT_PAGEFAULT => {
                     // Other code protected a page of watched memory: the thread that wrote to it is resumed.
@@ -328,8 +329,8 @@ mod tests {
         assert_eq!(gone(&watch), []);
     }
 
-    /// Another thread unmaps memory, and this thread maps the address again: the range is reported before it can use
-    /// the address.
+    /// Another thread unmaps memory, and this thread maps the address again: the range is reported before this thread
+    /// can use the address.
     #[test]
     fn address_that_another_thread_gave_up_is_reported_before_it_is_used() {
         let Some(watch) = watch() else { return };

@@ -1,16 +1,19 @@
 #![allow(unsafe_code)]
-//! Devices that fail: two ranks that have several devices between nodes in common leave one that has lost the other rank,
-//! for each other, and continue over the next in the table. A device once left stays left for the pair.
+//! Failover of devices: if two ranks have several inter-node devices in common and one of these loses the other rank,
+//! the pair leaves it and continues over the next device in the table. A pair never returns to a device that it has
+//! left.
 //!
-//! No packet has a header for that: each side counts the packets that have arrived, and the sender keeps copies of those
-//! that are not acknowledged. An empty packet announces that the next one is a [`Control`] message: an acknowledgement, or
-//! the devices that the sender has left and the number of packets that it had received when it had left them.
+//! Packets carry no header for this: each side counts the packets that have arrived, and the sender keeps copies of
+//! those that are not acknowledged. An empty packet announces that the next one is a [`Control`] message: an
+//! acknowledgement, or the devices that the sender has left and the number of packets that it had received when it had
+//! left them.
 //!
-//! A rank that leaves a device ends all use of it with the peer first ([`PeerCheck::Left`]), so that nothing that was sent by
-//! it takes effect later, and then announces that by the next device to the peer, which leaves the device too and answers likewise. When
-//! both have left the same devices, each posts again, in order: the reads and writes that have failed, the last values of
-//! signal cells, and the packets that have not arrived. New requests find the multidevice busy until then. If another
-//! device fails meanwhile, the failover starts again with the next one. The peer is lost when no device is left.
+//! A rank that leaves a device ends all use of it with the peer first ([`PeerCheck::Left`]), so that nothing that was
+//! sent over it takes effect later, and then announces this to the peer over the next device. The peer leaves the
+//! device too, and answers with its own announcement. When both have left the same devices, each posts again, in order:
+//! the reads and writes that have failed, the last values of signal cells, and the packets that have not arrived. New
+//! requests find the multidevice busy until then. If another device fails meanwhile, the failover starts again with the
+//! next one. The peer is lost when no device is left.
 //!
 //! | operation in progress | after its device has failed |
 //! |---|---|
@@ -35,11 +38,11 @@ use crate::device::cell::unmarked;
 use crate::device::{Block, Event, Operation, PeerCheck, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How much of what is posted again a peer has executed.
+/// What delays the requests to a peer that are posted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,
-    /// An event resumes it.
+    /// The requests continue at an event.
     Waits,
     /// A device is full.
     Busy,
@@ -71,7 +74,7 @@ impl RouteDevice {
         leaving
     }
 
-    /// A device in words.
+    /// The name and number of a device, for log lines.
     fn describe(&self, device: u8) -> String {
         let name = self.device(device).capabilities().name;
         format!("device {name} (number {} in the job)", self.numbers[usize::from(device)])
@@ -86,7 +89,7 @@ impl RouteDevice {
             (ErrorKind::System, None) if !self.pairs.is_empty() && !self.table.needs(device) => {
                 let peers: Vec<u32> = self.pairs.iter().map(|(peer, _)| peer).collect();
                 let uses = |peer: &u32| self.table.get(*peer).is_some_and(|c| c.common >> device & 1 == 1);
-                // Every one, whatever becomes of the others.
+                // Every device is checked, even if another one fails.
                 peers.into_iter().filter(uses).filter(|peer| !goes_on(*peer)).count() == 0
             }
             _ => {
@@ -96,8 +99,8 @@ impl RouteDevice {
         }
     }
 
-    /// Tells the other devices of a loss that one has noticed: if this rank ends for it, the ranks that these devices
-    /// reach report the first loss.
+    /// Reports a loss that one device has noticed to the other devices: if this rank ends because of it, the ranks that
+    /// those devices reach report the first loss.
     #[cold]
     pub(super) fn tell_others(&self, number: u8, e: &Error) {
         if e.kind() == ErrorKind::PeerLost {
@@ -137,7 +140,7 @@ impl RouteDevice {
         }
     }
 
-    /// Posts a request on a region of a peer with which several devices are in common.
+    /// Posts a request on a region of a peer with which this rank has several devices in common.
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).
@@ -167,15 +170,15 @@ impl RouteDevice {
         Ok(posted)
     }
 
-    /// Records a signal that was posted to a peer with which several devices are in common.
+    /// Records a signal that was posted to a peer with which this rank has several devices in common.
     pub(super) fn has_signalled(&self, pair: &RefCell<Pair>, device: u8, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
         pair.borrow_mut().keep_signal(device, at, value);
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
 
-    /// Records a notification that a request carries: signals kept for its cell whose values are lower would set the
-    /// cell back if they were posted after it.
+    /// Records a notification that a request carries, and drops the signals kept for its cell whose values are lower:
+    /// posted after it, they would set the cell back.
     pub(super) fn has_notified(&self, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
         if let Some(pair) = self.pairs.get(peer) {
@@ -185,7 +188,7 @@ impl RouteDevice {
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
 
-    /// Posts a packet to a peer with which several devices are in common.
+    /// Posts a packet to a peer with which this rank has several devices in common.
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).
@@ -220,7 +223,7 @@ impl RouteDevice {
         Ok(posted)
     }
 
-    /// Sends a packet without a body by the device of packets.
+    /// Sends a packet without a body over the device for packets.
     fn send(&self, peer: u32, header: &[u8]) -> Result<bool> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(false) };
         let device = pair.borrow().packets;
@@ -257,7 +260,7 @@ impl RouteDevice {
         Ok(is_sent)
     }
 
-    /// Takes a packet of a peer; `None` if the program does not see it.
+    /// Receives a packet of a peer; `None` if it is one of the failover protocol.
     pub(super) fn taken<'a>(&self, device: u8, source: u32, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let Some(pair) = self.pairs.get(source) else { return Some(bytes) };
         let mut pair = pair.borrow_mut();
@@ -290,7 +293,7 @@ impl RouteDevice {
         Some(shown)
     }
 
-    /// Takes a long packet of a peer; returns whether the program sees it.
+    /// Receives a long packet of a peer; returns false if it came over a device that was left.
     pub(super) fn takes_long(&self, device: u8, source: u32, len: usize) -> bool {
         let Some(pair) = self.pairs.get(source) else { return true };
         let mut pair = pair.borrow_mut();
@@ -309,18 +312,17 @@ impl RouteDevice {
         if let (Some(repeat), Some(pair)) = (&tracked.repeat, self.pairs.get(tracked.peer)) {
             let mut pair = pair.borrow_mut();
             pair.completed(tracked.devices, repeat.order);
-            // A device may notify the peer once the data of a read is here, and the completion does not prove that it
-            // has arrived.
+            // A device may notify the peer once the data of a read is here; the completion does not prove that the
+            // notification has arrived.
             if let (false, None, Some((at, value))) = (repeat.transfer.write, tracked.notify, repeat.notify) {
                 pair.keep_signal(tracked.devices.trailing_zeros() as u8, at, value);
             }
         }
     }
 
-    /// Takes a request that has failed, to be posted again.
+    /// Queues a request that has failed, so that it is posted again.
     ///
-    /// # Errors
-    /// `e` if it is not; if its effect is unknown, with that.
+    /// # Errors `e` if it cannot be posted again, with a remark if its effect is unknown.
     #[cold]
     pub(super) fn repeats(&self, tracked: Tracked, e: Error) -> Result<()> {
         let Some(pair) = self.pairs.get(tracked.peer).filter(|_| e.kind() == ErrorKind::PeerLost) else {
@@ -340,7 +342,7 @@ impl RouteDevice {
         }
     }
 
-    /// Takes the value of a cell that was read.
+    /// Records the value of a cell that was read.
     #[cold]
     pub(super) fn checked(&self, id: u64, peer: u32, result: &Result<()>) {
         let Some(pair) = self.pairs.get(peer) else { return };
@@ -353,7 +355,7 @@ impl RouteDevice {
                 match result {
                     Ok(()) => waiting.check = Check::Known(value),
                     Err(e) if e.kind() == ErrorKind::PeerLost => {}
-                    // The cell is there no more.
+                    // The cell no longer exists.
                     Err(_) => waiting.repeat.evidence = Evidence::Atomic,
                 }
             }
@@ -361,7 +363,7 @@ impl RouteDevice {
         self.pairs.wants(peer);
     }
 
-    /// Goes on with requests that are posted again and announcements; returns whether there was anything.
+    /// Continues requests that are posted again and announcements; returns whether there were any.
     #[inline]
     pub(super) fn progress(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         if self.pairs.is_empty() || self.pairs.due.borrow().is_empty() && self.pairs.news.borrow().is_empty() {
@@ -497,7 +499,7 @@ impl RouteDevice {
             }
             let request = waiting.repeat.request();
             let Some(region) = request.operation.region() else { continue };
-            // In its old place among those that wait, should the next device fail meanwhile.
+            // It returns to its old place in the queue, in case the next device fails too.
             let repeat = Repeat::of(&request, waiting.repeat.order);
             // SAFETY: the memory of a request is valid until it is complete or cancelled.
             match unsafe { self.post_found(&request, region, connection, repeat) } {
@@ -557,7 +559,7 @@ impl RouteDevice {
         }
     }
 
-    /// Sends packets again that have not arrived; this ends the move.
+    /// Sends the packets again that have not arrived; this ends the failover.
     fn repeat_packets(&self, peer: u32) -> Result<Progress> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(Progress::Done) };
         loop {

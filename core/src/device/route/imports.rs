@@ -24,7 +24,7 @@ impl RouteDevice {
                     handles[at] = made.handle;
                     keys.push((self.numbers[at], made.key));
                 }
-                // Ranks of this node then use the device between nodes.
+                // Ranks of this node then use the inter-node device.
                 Err(e) if at == 0 && self.has_intra && wanted != 1 => tracing::info!("memory is not mapped: {e}"),
                 Err(e) => {
                     // SAFETY: no peer has a key yet.
@@ -41,7 +41,7 @@ impl RouteDevice {
         Ok(Registration { base, len: region.len, key, handle })
     }
 
-    /// Imports a region by the devices that this rank uses to `peer`.
+    /// Imports a region with the devices that this rank uses to `peer`.
     pub(super) fn import_by_all(
         &self,
         peer: u32,
@@ -76,7 +76,7 @@ impl RouteDevice {
         let used = self.table.used();
         match region.one_node && self.has_intra {
             true => 1,
-            // It is for one peer, on another node.
+            // The region is lent to one peer, on another node.
             false if region.brief && self.has_intra && self.table.domain != 0 => used & !1,
             false if region.brief => used,
             false if self.has_intra && !self.has_neighbours && self.table.domain != 0 => used & !1,
@@ -84,7 +84,7 @@ impl RouteDevice {
         }
     }
 
-    /// Imports a region by one device.
+    /// Imports a region with one device.
     fn import_by(
         &self,
         device: u8,
@@ -150,7 +150,7 @@ impl RouteDevice {
                 self.forget_all(&imported);
                 return Err(malformed(peer));
             }
-            // The properties that all devices of the region have.
+            // The import has the properties that all devices of the region have.
             remote.lists = remote.lists.zip(other.lists).map(|(one, other)| one.max(other));
         }
         let is_known = |device: u8| imported.handles[usize::from(device)] != NO_HANDLE;
@@ -166,9 +166,9 @@ impl RouteDevice {
         Ok((imported, remote))
     }
 
-    /// Replaces the devices `left` of an import by the first of the others that the region is registered with. Atomics, and
-    /// signals to words that atomics may change too, stay with their device unless those of the other one are coherent
-    /// with them.
+    /// Replaces the devices `left` of an import by the first of the others that the region is registered with. Atomics,
+    /// and signals to words that atomics may change too, stay with their device unless the atomics of the other device
+    /// are coherent with its own.
     pub(super) fn move_import(&self, imported: &mut Imported, left: u8) {
         let is_left = |device: u8| left >> device & 1 == 1;
         let is_usable = |device: &u8| imported.handles[usize::from(*device)] != NO_HANDLE && !is_left(*device);
@@ -221,7 +221,7 @@ impl RouteDevice {
     }
 }
 
-/// Whether a region is mapped whole.
+/// Whether all bytes of a region are mapped.
 fn is_whole(remote: &RemoteRegion) -> bool {
     remote.mapped.is_some_and(|mapped| (mapped.lo, mapped.hi) == (0, remote.len))
 }

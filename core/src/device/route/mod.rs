@@ -4,11 +4,11 @@
 //! Each rank has a connection table ([`table`]): for each peer, the device for small, medium-sized and large reads and
 //! writes. Packets of a pair use the device of the small ones, always the same, so they stay in order.
 //!
-//! A region whose users are all on one node ([`Region::one_node`]) belongs to the intra-node device. Any other region is
-//! registered with all devices that carry anything, or would if others failed, and its key has the keys of all of them
-//! ([`regions`]). Its atomics and
-//! accumulates use one device for all pairs of ranks, the first that all ranks have: the atomics of an HCA need not be
-//! coherent with the processor's, and a word changed by both could lose updates. Between ranks of one node:
+//! A region whose users are all on one node ([`Region::one_node`]) belongs to the intra-node device. Any other region
+//! is registered with all devices that carry requests, or would if others failed, and its key contains the keys of all
+//! of them ([`regions`]). Its atomics and accumulates use one device for all pairs of ranks, the first that all ranks
+//! have: the atomics of an HCA need not be coherent with the processor's, and a word changed by both could lose
+//! updates. Between ranks of one node:
 //!
 //! | atomics of the device between nodes | reads, writes | signals | atomics, accumulates |
 //! |---|---|---|---|
@@ -27,9 +27,9 @@
 //! A device that fails between two ranks which have another one in common is left, and the next in the table takes over
 //! ([`failover`]).
 //!
-//! A wait polls all devices; one that stays silent less and less often, so that it slows down the others by little
-//! ([`silence`]). A rank sleeps on the device that had the last event, after it has given the others a waker; an event of
-//! theirs therefore costs a sleeping rank one thread switch more than the bare device ([`sleep`]).
+//! A wait polls all devices, but a device without events less and less often, so that it hardly slows down the others
+//! ([`silence`]). A rank sleeps on the device that had the last event, after it has given the others a waker; an event
+//! of another device therefore costs a sleeping rank one thread switch more ([`sleep`]).
 
 mod failover;
 mod imports;
@@ -102,9 +102,9 @@ impl fmt::Debug for RouteDevice {
 }
 
 impl RouteDevice {
-    /// Joins `intra`, number 0 of the job, which connects the ranks of its [`Capabilities::node`], and the devices
-    /// `inter`, best first. `has`: the devices of each rank of the job, as bits. The devices connect all ranks of the job
-    /// that have them. `chosen`: the devices that a table of routes names for each rank, if there is one.
+    /// Joins `intra`, which is number 0 of the job and connects the ranks of its [`Capabilities::node`], and the
+    /// devices `inter`, best first. `has` gives the devices of each rank of the job, as bits; a device connects all
+    /// ranks that have it. `chosen` gives the devices that a table of routes names for each rank, if there is one.
     ///
     /// # Errors
     /// `Unsupported` if a pair of ranks has no device in common, if no device between nodes is common to all ranks, or if
@@ -171,7 +171,7 @@ impl RouteDevice {
         &*self.devices[usize::from(number)]
     }
 
-    /// Posts a request on a device, which may soon have an event.
+    /// Posts a request on a device. The device is then polled again, since it may soon have an event.
     ///
     /// # Safety
     /// The contract of [`Device::post`].
@@ -180,7 +180,7 @@ impl RouteDevice {
         self.silences[usize::from(number)].end();
         // SAFETY: the same contract.
         unsafe { self.device(number).post(request) }.inspect_err(|e| {
-            // Otherwise the device is left for the peer.
+            // Otherwise the pair has left the device.
             if self.pairs.get(request.peer).is_none() {
                 self.tell_others(number, e);
             }
@@ -349,7 +349,7 @@ impl RouteDevice {
         Ok(is_set)
     }
 
-    /// Reports the end of a tracked request, after its notification. `device`: that of the part that has ended.
+    /// Reports the end of a tracked request, after its notification. `device` carried the part that has ended.
     fn end(&self, device: u8, id: u64, result: Result<()>, sink: &mut dyn FnMut(Event<'_>)) {
         if let (Err(e), Some(peer)) = (&result, self.requests.peer(id)) {
             self.has_failed(device, peer, e);
@@ -514,7 +514,7 @@ unsafe impl Device for RouteDevice {
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
         let mut tracked = self.requests.cancel(which);
-        // Their checks write to their memory until they are cancelled.
+        // The reads that check for arrival write to memory of these requests until they are cancelled.
         let waiting = self.pairs.cancel(which);
         let checks = waiting.iter().filter_map(Waiting::check);
         tracked.extend(checks.inspect(|id| _ = self.requests.remove(*id)));

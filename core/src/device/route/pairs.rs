@@ -8,13 +8,13 @@ use super::requests::{Repeat, Signal};
 use crate::device::{Block, Place};
 use crate::error::Error;
 
-/// Packets, and their bytes, after which the receiver acknowledges.
+/// The receiver acknowledges after this many packets, or this many bytes.
 const ACK_EVERY_PACKETS: u64 = 64;
 const ACK_EVERY_BYTES: usize = 256 << 10;
-/// Maximum number of packets, and of their bytes, that a sender keeps for one peer; further ones find the device busy.
+/// Maximum numbers of packets, and of bytes, that a sender keeps for one peer; posting more is `Busy`.
 const MOST_KEPT: usize = 1024;
 const MOST_BYTES: usize = 4 << 20;
-/// Signals kept before those of the same cell are joined.
+/// Number of kept signals above which those of the same cell are merged.
 const MANY_SIGNALS: usize = 256;
 
 /// Length in bytes of the message that follows an empty packet.
@@ -63,7 +63,7 @@ pub(super) struct Kept {
     lens: VecDeque<u32>,
     /// Number of packets sent before the first of these.
     first: u64,
-    /// The packet that is sent again next, and its first byte.
+    /// The index of the packet that is sent again next, and the offset of its first byte.
     again: usize,
     at: usize,
 }
@@ -105,7 +105,7 @@ impl Kept {
         self.at = self.at.saturating_sub(bytes);
     }
 
-    /// Drops all, and keeps no more: no device is left for them.
+    /// Drops all packets and keeps no further ones, since no device is left to send them again.
     fn clear(&mut self) {
         self.acknowledge(u64::MAX);
     }
@@ -142,7 +142,7 @@ struct Set {
 /// The state of the cell that is evidence of a write.
 #[derive(Debug)]
 pub(super) enum Check {
-    /// Its value is not asked for, or not needed.
+    /// Its value has not been requested yet, or is not needed.
     Due,
     /// A read of the cell is in progress, with this id.
     Asked(u64, Box<u64>),
@@ -150,7 +150,7 @@ pub(super) enum Check {
     Known(u64),
 }
 
-/// A request that is posted again.
+/// A request that waits to be posted again.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) repeat: Repeat,
@@ -172,25 +172,26 @@ impl Waiting {
 pub(super) struct Pair {
     common: u8,
     left: u8,
-    /// The devices that this rank has announced to the peer as left, and those that the peer has announced.
+    /// The devices that this rank has announced to the peer as left, and those that the peer has announced to this
+    /// rank.
     left_sent: u8,
     left_received: u8,
     /// Number of packets of this rank that the peer had received at its announcement.
     arrived: u64,
-    /// The device of packets to the peer, and whether it has changed and the packets kept are still to be sent again.
+    /// The device for packets to the peer, and whether it has changed and the kept packets are still to be sent again.
     pub(super) packets: u8,
     has_moved: bool,
-    /// Whether requests wait until both ranks have left the same devices and all is posted again.
+    /// Whether new requests wait until both ranks have left the same devices and all earlier requests are posted again.
     pub(super) is_moving: bool,
     pub(super) is_settled: bool,
     pub(super) kept: Kept,
-    /// Packets of the peer that have arrived, those of them that are acknowledged, and the bytes of the others.
+    /// Counts of the peer's packets that have arrived and of those that are acknowledged, and the bytes of the others.
     received: u64,
     confirmed: u64,
     unconfirmed: usize,
     /// Devices on which an empty packet has announced a message.
     announced: u8,
-    /// A message of which only the empty packet was sent.
+    /// A control message of which only the empty packet was sent.
     pub(super) begun: Option<Control>,
     pub(super) waiting: VecDeque<Waiting>,
     signals: VecDeque<Set>,
@@ -209,7 +210,7 @@ pub(super) enum Leaving {
     Known,
     /// Requests continue on this one.
     To(u8),
-    /// It was the last one.
+    /// It was the last device, so the peer is lost.
     Last,
     /// No device was left before.
     Lost,
@@ -251,12 +252,12 @@ impl Pair {
         self.common & !self.left
     }
 
-    /// Whether another device is there if one fails.
+    /// Whether another device remains if one fails.
     pub(super) fn has_spare(&self) -> bool {
         self.usable().count_ones() > 1
     }
 
-    /// Whether packets to the peer have to wait.
+    /// Whether packets to the peer must wait.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.is_moving || self.begun.is_some() || self.kept.is_full()
@@ -344,14 +345,15 @@ impl Pair {
         (self.left_received, self.arrived) = (left & self.common, arrived);
     }
 
-    /// Whether both ranks have left the same devices, and know so; then packets that have arrived are dropped.
+    /// Returns whether both ranks have left the same devices and know it; if so, drops the packets that have arrived.
     pub(super) fn settle(&mut self) -> bool {
         if self.left_sent != self.left || self.left_received != self.left {
             return false;
         }
         if !std::mem::replace(&mut self.is_settled, true) {
             self.kept.acknowledge(self.arrived);
-            // A signal has arrived if a later packet on its device has, which may have brought a greater value of the cell.
+            // A signal has arrived if a later packet on its device has arrived; the handler of that packet may have set
+            // a greater value.
             self.signals.retain(|set| set.device != set.packets || set.sent >= self.arrived);
             if std::mem::take(&mut self.has_moved) {
                 self.kept.rewind();
@@ -360,7 +362,7 @@ impl Pair {
         true
     }
 
-    /// Ends a move: all is posted again.
+    /// Ends a failover, after everything was posted again.
     pub(super) fn end_move(&mut self) {
         self.is_moving = false;
         if !self.has_spare() {
@@ -412,7 +414,7 @@ impl Pair {
         None
     }
 
-    /// Records that a signal was set again by a device, after the requests that were posted again before it.
+    /// Records that a device has set a signal again, after the requests that were posted again before it.
     pub(super) fn advance_signal(&mut self, device: u8) {
         let (order, packets, sent) = (self.next_order(), self.packets, self.kept.sent());
         if let Some(set) = self.signals.get_mut(self.next_signal) {
@@ -426,9 +428,9 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     all: Vec<Option<Box<RefCell<Pair>>>>,
-    /// Peers to which something is to be posted again, or announced.
+    /// Peers to which requests or announcements are still to be posted.
     pub(super) due: RefCell<Vec<u32>>,
-    /// Whether a poll would resume one of them; otherwise a packet of the peer does.
+    /// Whether a poll can continue one of them; otherwise they wait for a packet of the peer.
     pub(super) is_ready: Cell<bool>,
     /// Announcements of peers: the devices that they have left, and the number of packets that had arrived.
     pub(super) news: RefCell<Vec<(u32, u8, u64)>>,
@@ -455,7 +457,7 @@ impl Pairs {
         (0..).zip(&self.all).filter_map(|(peer, pair)| Some((peer, pair.as_deref()?)))
     }
 
-    /// A poll resumes this peer.
+    /// Marks a peer that the next poll continues.
     pub(super) fn wants(&self, peer: u32) {
         let mut due = self.due.borrow_mut();
         if !due.contains(&peer) {
@@ -464,7 +466,7 @@ impl Pairs {
         self.is_ready.set(true);
     }
 
-    /// Takes requests whose id satisfies `which`, whose checks may be in progress.
+    /// Removes and returns the requests whose id satisfies `which`; their checks may be in progress.
     pub(super) fn cancel(&self, which: &dyn Fn(u64) -> bool) -> Vec<Waiting> {
         let mut taken = Vec::new();
         for (_, pair) in self.iter() {

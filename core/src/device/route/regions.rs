@@ -8,7 +8,7 @@ use super::table::{MAX_DEVICES, SIZES, size_of};
 use crate::device::Operation;
 use crate::device::imports::ImportedRegion;
 
-/// Instead of a handle, where a region is not in a device.
+/// The handle of a region in a device with which it is not registered.
 pub(super) const NO_HANDLE: u64 = u64::MAX;
 
 /// Handles of a region in the devices of this rank.
@@ -65,7 +65,7 @@ pub(super) struct Imported {
 }
 
 impl Imported {
-    /// A region that is accessed by one device alone.
+    /// A region that is accessed through a single device.
     pub(super) fn alone(peer: u32, device: u8, handle: u64) -> Self {
         let mut handles = [NO_HANDLE; MAX_DEVICES];
         handles[usize::from(device)] = handle;

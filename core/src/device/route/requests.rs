@@ -1,9 +1,9 @@
-//! Requests that the joined devices must not reorder.
+//! Tracks requests, so that requests on several devices stay in order.
 //!
-//! A device orders a write before the atomics and signals that follow it on the same device. Between devices the order is
-//! kept here: an atomic, a signal or a notification finds the joined device busy while writes to the same peer are in
-//! progress on another device. A notification whose cell belongs to another device than its operation is posted when
-//! that operation is complete.
+//! A device orders a write before the atomics and signals that follow it on the same device. This module keeps the
+//! order between devices: an atomic, a signal or a notification finds the joined device busy while writes to the same
+//! peer are in progress on another device. A notification whose cell belongs to another device than its operation is
+//! posted when that operation is complete.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,9 +14,9 @@ use crate::device::{Operation, OwnedTransfer, Place, WorkRequest};
 use crate::error::{Error, Result};
 use crate::slots::Slots;
 
-/// Marks ids of requests that are tracked here. Ids of the job have no such bits, nor those that the devices below add.
+/// The bit that marks ids of requests tracked here. Neither the job nor the devices below use this bit.
 const TRACKED: u64 = 1 << 60;
-/// Id of requests whose completion nobody awaits.
+/// Id of requests whose completion is ignored.
 pub(super) const UNTRACKED: u64 = u64::MAX;
 
 /// A signal.
@@ -28,7 +28,7 @@ pub(super) struct Signal {
     pub(super) value: u64,
 }
 
-/// A notification: a signal, its device, and the cell with the handle of that.
+/// A notification: a signal, its device, and the cell with that device's handle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notification {
     pub(super) signal: Signal,
@@ -36,11 +36,10 @@ pub(super) struct Notification {
     pub(super) to: Place,
 }
 
-/// The evidence of its arrival that a write leaves at the peer: the first request after it on the same device that has an
-/// effect there.
+/// How a write's arrival can be detected at the peer: by the effect of the first request after it on the same device.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Evidence {
-    /// No request followed.
+    /// No request has followed yet.
     Nothing,
     /// The value of a cell.
     Signal(Place, u64),
@@ -48,7 +47,7 @@ pub(super) enum Evidence {
     Atomic,
 }
 
-/// A read or write as the job has posted it, to be posted again if its device fails.
+/// A read or write as the job has posted it. It is posted again if its device fails.
 #[derive(Debug)]
 pub(super) struct Repeat {
     pub(super) id: u64,
@@ -85,9 +84,9 @@ pub(super) struct Tracked {
     pub(super) peer: u32,
     /// The devices that carry it, as bits.
     pub(super) devices: u8,
-    /// Number of requests of devices that are not complete.
+    /// Number of its parts that are not complete.
     pub(super) left: u32,
-    /// The first error of these.
+    /// The first error of a part.
     pub(super) error: Option<Error>,
     /// Whether later atomics and signals wait for it.
     pub(super) is_write: bool,
@@ -173,7 +172,7 @@ impl Requests {
         self.tracked.borrow().get(id & !TRACKED).map(|request| request.peer)
     }
 
-    /// Takes note of a request to `peer` that is evidence of the writes posted before it.
+    /// Records a request to `peer` whose effect proves the arrival of the writes posted before it.
     pub(super) fn add_evidence(&self, peer: u32, evidence: Evidence) {
         if self.open.get() == 0 || self.writes.borrow().is_empty() {
             return;
@@ -198,8 +197,8 @@ impl Requests {
         self.writes.borrow().keys().any(|(of, by)| *of == peer && *by != 1 << device)
     }
 
-    /// Records the end of a part of a request; the request and its result, if it was the last part. `None` also if the
-    /// request has been cancelled.
+    /// Records the end of a part of a request; if it was the last part, returns the request and its result. `None` also
+    /// if the request has been cancelled.
     pub(super) fn ended(&self, id: u64, result: Result<()>) -> Option<(Tracked, Result<()>)> {
         {
             let mut tracked = self.tracked.borrow_mut();
@@ -260,12 +259,12 @@ impl Requests {
         self.open.set(self.open.get() + 1);
     }
 
-    /// The oldest request without its notification.
+    /// The oldest request whose notification is not posted.
     pub(super) fn first_unnotified(&self) -> Option<Unnotified> {
         self.unnotified.borrow().front().copied()
     }
 
-    /// Removes the oldest request without its notification.
+    /// Removes the oldest request whose notification is not posted.
     pub(super) fn remove_unnotified(&self) {
         if self.unnotified.borrow_mut().pop_front().is_some() {
             self.open.set(self.open.get() - 1);
@@ -286,7 +285,7 @@ impl Requests {
             || self.tracked.borrow().iter().any(|(_, request)| request.peer == peer && request.notify.is_some())
     }
 
-    /// Forgets the requests whose id satisfies `which`, by the job's ids; returns their ids here.
+    /// Forgets the requests whose job id satisfies `which`; returns the ids under which they were tracked.
     pub(super) fn cancel(&self, which: &dyn Fn(u64) -> bool) -> Vec<u64> {
         let tracked = self.tracked.borrow().iter().filter(|(_, request)| which(request.id)).map(|(id, _)| id).collect();
         let ids: Vec<u64> = tracked;

@@ -1,19 +1,19 @@
-//! How often a device is polled that has no events. A poll of one device may take many times as long as that of another: an
+//! How often a device without events is polled. A poll of one device may take many times as long as that of another: an
 //! HCA's reads memory, that of a socket enters the kernel.
 
 use std::cell::Cell;
 
-/// A silent device is polled after this part of the polls that it has been silent for: an event is seen late by at most this
-/// part of the time since the last one.
+/// A device that has been silent for n polls is polled again after n / `PART` polls, so an event is seen late by at
+/// most that fraction of the time since the last one.
 const PART: u32 = 16;
-/// Largest number of polls in a row that leave a device out.
+/// Maximum number of consecutive polls that skip a device.
 const MAX_SKIPPED_POLLS: u32 = 1024;
 
-/// The polls since a device had an event, or was given a request.
+/// Number of polls since a device had an event, or was given a request.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     polls: Cell<u32>,
-    /// The next polls that leave it out.
+    /// Number of next polls that skip it.
     left_out: Cell<u32>,
 }
 
@@ -33,7 +33,7 @@ impl Silence {
         true
     }
 
-    /// Has the next polls poll the device; returns whether polls may have left it out.
+    /// Makes the next polls include the device; returns whether polls may have skipped it.
     #[inline(always)]
     pub(super) fn end(&self) -> bool {
         self.left_out.set(0);
@@ -55,7 +55,7 @@ mod tests {
         // An event or a request ends it.
         assert!(silence.end() && !silence.end());
         assert_eq!(polls(&silence, 15), 15);
-        // No gap is longer than the part, after however many polls.
+        // However many polls have passed, no gap exceeds the fraction.
         silence.end();
         let (mut gap, mut longest) = (0, 0);
         for at in 1..100_000u32 {

@@ -16,7 +16,8 @@ enum SleepsOn {
 }
 
 struct Shared {
-    /// The functions that end the park of each device; `None` for one that has no such function, and is not slept on.
+    /// The functions that end the park of each device; `None` for a device that has no such function, so that no rank
+    /// sleeps on it.
     ends: Vec<Option<Waker>>,
     sleeps_on: Mutex<SleepsOn>,
     /// The device that had the last event.
@@ -77,7 +78,7 @@ impl Sleeping {
         Arc::new(move || shared.wake())
     }
 
-    /// Chooses the device to park first, and how. A device that has an event from now on ends that park.
+    /// Chooses the device to sleep on, and how. From now on, an event of any device ends that sleep.
     fn begin<'a>(&'a self, sleep: Sleep<'a>) -> (usize, Sleep<'a>) {
         // Relaxed: as in `new`.
         let last = self.shared.last.load(Ordering::Relaxed);
@@ -101,7 +102,7 @@ impl RouteDevice {
         }
         let (on, sleep) = self.sleeping.begin(sleep);
         let mut work = false;
-        // Peers know by now that this rank is about to sleep; the other devices are then polled a last time.
+        // Peers can see by now that this rank is about to sleep; so the other devices are polled a last time.
         let first = self.devices[on].park(sleep, &mut || {
             for (number, device) in self.devices.iter().enumerate().filter(|(number, _)| *number != on) {
                 work |= device.park(Sleep::Elsewhere(&self.sleeping.wakers[number]), &mut || false);

@@ -11,7 +11,7 @@ use super::table::LARGE_BYTES;
 use crate::device::{Event, Operation, OwnedTransfer, Posted, WorkRequest};
 use crate::error::Result;
 
-/// Pieces begin at multiples of this.
+/// Pieces begin at multiples of this many bytes.
 const PAGE: usize = 4096;
 
 impl RouteDevice {
@@ -77,7 +77,7 @@ impl RouteDevice {
     fn posted_whole(&self, tracked: Tracked, result: Result<()>) -> Result<Posted> {
         let Tracked { id, notify, .. } = tracked;
         if let Err(e) = result {
-            // Other pieces may have gone by other devices.
+            // Other devices may have carried the other pieces.
             return self.repeats(tracked, e).map(|()| Posted::Pending);
         }
         match notify {

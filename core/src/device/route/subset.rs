@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::Stats;
 
-/// Instead of the number of a rank that the device does not connect.
+/// The number of a rank that the device does not connect.
 const NOT_HERE: u32 = u32::MAX;
 
 /// A device whose peers are ranks of the job.

@@ -18,7 +18,7 @@ pub(super) fn size_of(len: usize) -> usize {
     usize::from(len >= MEDIUM_BYTES) + usize::from(len >= LARGE_BYTES)
 }
 
-/// A device of a rank, as the table is made from it.
+/// A device of a rank, as input of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     /// Its number in the job, the same at all ranks that have it.
@@ -32,9 +32,10 @@ pub(crate) struct Member {
 /// The device that a table of routes names for a range of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
-    /// The best of this kind, which is [`Member::kind`]; large reads and writes may be striped over all of it.
+    /// The best device of this kind ([`Member::kind`]); large reads and writes may be striped over all devices of the
+    /// kind.
     Kind(u8),
-    /// The one with this number in the job, alone.
+    /// Only the device with this number in the job.
     Device(u8),
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Connection {
     pub(super) common: u8,
     /// Whether the peer is on this node and reached by shared memory.
     pub(super) on_node: bool,
-    /// Whether requests to the peer use several devices, whose requests overtake each other.
+    /// Whether requests to the peer use several devices, so that they may overtake each other.
     pub(super) is_mixed: bool,
 }
 
@@ -67,9 +68,9 @@ pub(super) struct Table {
 
 impl Table {
     /// The table of rank `me`. `node`: the ranks reached by the intra-node device, which then is device 0. `inter`: the
-    /// other devices, best first. `has`: a bit for each device of the job that a rank has, by rank. `chosen`: what a table
-    /// of routes names, by rank, the same at both ranks of a pair; none where it is empty. A device that the pair does not
-    /// have leaves the choice to the order.
+    /// other devices, best first. `has`: a bit for each device of the job that a rank has, by rank. `chosen`: the
+    /// devices that a table of routes names, by rank, the same at both ranks of a pair; it may be empty. If the pair
+    /// does not have a named device, the order of the devices decides.
     ///
     /// # Errors
     /// `Unsupported` if this rank has no device in common with another one, or if no device is common to all ranks.
@@ -127,12 +128,12 @@ impl Table {
         self.connections.get(peer as usize)
     }
 
-    /// Whether a peer is reached by this device alone.
+    /// Whether a peer is reached through this device alone.
     pub(super) fn needs(&self, device: u8) -> bool {
         self.connections.iter().any(|c| c.common == 0 && c.by_size.contains(&device))
     }
 
-    /// The devices that carry anything, or do so if others fail, as bits.
+    /// The devices that carry requests, or would if others failed, as bits.
     pub(super) fn used(&self) -> u8 {
         let of = |c: &Connection| c.by_size.iter().fold(c.common, |bits, device| bits | 1 << device);
         self.connections.iter().fold(1 << self.domain, |bits, connection| bits | of(connection))
@@ -174,7 +175,7 @@ mod tests {
         let table = Table::new(0, &[], &[small, member(2)], &[0b110; 2], &[]).unwrap();
         assert_eq!((table.get(1).unwrap().by_size, table.domain), ([0, 1, 1], 0));
         assert_eq!([0, MEDIUM_BYTES - 1, MEDIUM_BYTES, LARGE_BYTES - 1, LARGE_BYTES].map(size_of), [0, 0, 1, 1, 2]);
-        // A range that no device carries goes by the first.
+        // The first device carries a range that no device names.
         assert_eq!(Table::new(0, &[], &[small], &[0b10; 2], &[]).unwrap().get(1).unwrap().by_size, [0; 3]);
     }
 
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(of([device(3), None, device(2)], 0b1111), ([3, 1, 2], 0, true));
         assert_eq!(of([Some(Chosen::Kind(3)); 3], 0b1111), ([3; 3], 0, true));
         assert_eq!(of([Some(Chosen::Kind(7)); 3], 0b1111), ([1; 3], 0b110, true));
-        // The order decides where the pair lacks a device that is named.
+        // If the pair lacks a named device, the order decides.
         assert_eq!(of([device(3), device(5), Some(Chosen::Kind(9))], 0b0111), ([1; 3], 0b110, true));
         // Both ranks of a pair use the same device for packets, whatever their orders.
         let other = Table::new(1, &[1], &[member(3), rail(1)], &[0b1111, 0b1011], &[[device(3); 3]]).unwrap();

@@ -44,7 +44,7 @@ pub(crate) fn joined(me: u32, size: u32, intra: Box<dyn Device>, inter: Box<dyn 
 enum Between {
     /// Atomics are coherent with the processor's.
     Coherent,
-    /// They count as not coherent, as those of an HCA.
+    /// Atomics count as not coherent, as those of an HCA.
     Apart,
 }
 
@@ -158,7 +158,7 @@ fn packets_go_by_shared_memory_on_the_node_and_by_the_card_elsewhere_each_pair_i
                 Delivery::Done
             })?;
             let team = job.world()?;
-            // The first one sends packets, which others answer until they have left it.
+            // The first device sends packets, which peers answer until they have left it.
             (0..2).try_for_each(|_| team.barrier())?;
             let before = job.stats_by_device();
             for number in 0..PACKETS {
@@ -200,8 +200,8 @@ fn collectives_over_both_devices() {
     }
 }
 
-/// In a barrier of the world only the lowest rank of each node signals the other one. Later teams make their barriers by
-/// messages first.
+/// In a barrier of the world only the lowest rank of each node signals the other node. Later teams first make their
+/// barriers with messages.
 #[test]
 fn barriers_and_gathers_in_two_levels() {
     const BARRIERS: u64 = 5;
@@ -228,7 +228,7 @@ fn barriers_and_gathers_in_two_levels() {
     }
 }
 
-/// The device that a request is counted by, of shared memory and the network: 0 or 1.
+/// The number of requests of a kind since `before`, by device: shared memory, then the network.
 fn spent(job: &Job, before: &[(&'static str, Snapshot)], kind: Kind) -> Vec<u64> {
     job.stats_by_device().iter().zip(before).map(|(a, b)| (a.1 - b.1).count(kind)).collect()
 }
@@ -348,7 +348,7 @@ fn rank_lost_on_the_node_or_elsewhere_is_named_at_every_rank() {
             for (rank, end) in ends.into_iter().enumerate().filter(|(r, _)| *r != victim) {
                 let e = end.expect_err("a barrier without one of the ranks");
                 assert_eq!(e.kind(), ErrorKind::PeerLost, "{e}");
-                // A rank that ends because it missed the victim is missed by other ranks in turn.
+                // A rank that ends because of the victim's loss is in turn lost for other ranks.
                 assert!(e.blamed().is_some_and(|b| b != rank && b < 4), "rank {rank}, {victim} is lost: {e}");
             }
         }

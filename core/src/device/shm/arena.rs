@@ -28,12 +28,12 @@ use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, p
 pub(super) const MAX_REGION_BYTES: usize = 16 * PAGE;
 /// Number of slot sizes: 1, 2, 4, 8 and 16 pages.
 const SIZES: usize = 5;
-/// Bytes of slots in the first segment, which has at least four slots because released ones cannot be used again at
-/// once.
+/// Bytes of slots in the first segment, which has at least four slots because a released slot can be reused only when
+/// no peer imports it.
 const FIRST_SEGMENT_BYTES: usize = 16 * PAGE;
 /// Maximum bytes of slots in a segment; each segment has twice as many slots as the largest before it.
 const MAX_SEGMENT_BYTES: usize = 16 << 20;
-/// Released slots that are checked when a slot is needed.
+/// Number of released slots that are checked when a slot is needed.
 const LOOKS: usize = 8;
 
 /// The lower half of a slot's word.
@@ -196,7 +196,7 @@ impl Arena {
         }
     }
 
-    /// Takes a slot back. Peers can no longer import it.
+    /// Releases a slot. Peers can no longer import it.
     pub(super) fn give_back(&self, slot: Slot) {
         // AcqRel: an importing peer was counted before, or it sees that the key is gone.
         let imports = slot.word().fetch_and(IMPORTS, Ordering::AcqRel);

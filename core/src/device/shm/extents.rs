@@ -18,7 +18,7 @@ impl<M: Copy + PartialEq> Extents<M> {
         self.0.iter().filter(|(_, (_, of))| *of == mark).map(|(start, (end, _))| end - start).sum()
     }
 
-    /// The parts of `range` that are here, with their marks, in order.
+    /// The parts of `range` that this set contains, with their marks, in order.
     pub(super) fn within(&self, range: &Range<usize>) -> impl Iterator<Item = (Range<usize>, M)> + use<'_, M> {
         let Range { start, end } = *range;
         let before = self.0.range(..start).next_back();
@@ -29,12 +29,12 @@ impl<M: Copy + PartialEq> Extents<M> {
         })
     }
 
-    /// The parts of `range` that are not here, in order.
+    /// The parts of `range` that this set does not contain, in order.
     pub(super) fn missing(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         without(range, self.within(range).map(|(part, _)| part))
     }
 
-    /// The first consecutive part of `range` that is here, whatever its marks.
+    /// The first consecutive part of `range` that this set contains, whatever its marks.
     pub(super) fn first(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let mut parts = self.within(range).map(|(part, _)| part);
         let first = parts.next()?;
@@ -43,7 +43,7 @@ impl<M: Copy + PartialEq> Extents<M> {
         Some(first.start..end)
     }
 
-    /// Adds `range` with this mark, in place of what is there.
+    /// Adds `range` with this mark, which replaces earlier marks.
     pub(super) fn insert(&mut self, range: Range<usize>, mark: M) {
         self.remove(&range);
         let Range { mut start, mut end } = range;
@@ -64,7 +64,7 @@ impl<M: Copy + PartialEq> Extents<M> {
         self.0.insert(start, (end, mark));
     }
 
-    /// Removes the parts of `range` that are here.
+    /// Removes the parts of `range` that this set contains.
     pub(super) fn remove(&mut self, range: &Range<usize>) {
         let parts: Vec<_> = self.within(range).collect();
         for (part, mark) in parts {
@@ -158,7 +158,7 @@ mod tests {
             }
         }
 
-        /// The reference model counts for each page, and removes ranges in another order than they came.
+        /// The reference model counts for each page, and removes ranges in another order than they were added.
         #[test]
         fn counted_ranges_agree_with_counts_of_pages(ops in prop::collection::vec((0usize..40, 0usize..20, 0usize..4), 1..40)) {
             let (mut extents, mut pages, mut counted) = (Extents::<u32>::default(), [0; 60], Vec::new());

@@ -66,7 +66,8 @@ unsafe impl Sync for ForkSlot {}
 /// What the handler before a fork leaves to the handlers after it. Fields are dropped in this order.
 struct Fork {
     files: MutexGuard<'static, Vec<MovedFile>>,
-    /// By which the parent learns that the copies are made, or that there is no child. `None` if nothing was moved.
+    /// The pipe through which the parent learns that the copies are made, or that there is no child. `None` if nothing
+    /// was moved.
     pipe: Option<io::Result<(PipeReader, PipeWriter)>>,
     _blocked: BlockedSignals,
 }

@@ -26,14 +26,14 @@ use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, p
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 
-/// Length of the blocks from which a list is better than packing: with `process_vm_*`, which looks up the pages of each
+/// Minimum block lengths for which a list is better than packing: with `process_vm_*`, which looks up the pages of each
 /// block, and with requests, one per block.
 const VM_LIST_FROM: u64 = 1024;
 const RING_LIST_FROM: u64 = 8192;
 
-/// Kind in the key of memory that its owner may take back at any time.
+/// Kind, in the key, of memory that its owner may release at any time.
 const REVOCABLE: u8 = 1;
-/// Kind in the key of memory that is lent for one transfer.
+/// Kind, in the key, of memory that is lent for one transfer.
 pub(super) const LENT_BRIEFLY: u8 = 2;
 
 /// Replaces the slot's number in the key of a region that has no slot: of one that has its own file, and of moved memory.
@@ -51,7 +51,7 @@ pub(super) struct OwnedRegion {
     name: Option<SegmentName>,
     /// Its entry in the table of live keys, if peers may access it directly.
     live: Option<u32>,
-    /// Set if its file is one of those that stay open.
+    /// Set if the region's file is one of those that stay open.
     stays_open: Option<OpenName>,
     /// Whether peers may have mapped allocated memory because it was lent.
     was_lent: Cell<bool>,
@@ -119,8 +119,8 @@ pub(super) struct Import {
     pub(super) request_key: u64,
     /// Its entry in the owner's table of live keys, if it is accessed directly.
     pub(super) live: Option<u32>,
-    /// Process and address of byte 0 if `process_vm_*` may be used for the bytes that are not mapped. Of other regions
-    /// than lent ones, no part is mapped then.
+    /// Process and address of byte 0 if `process_vm_*` may be used for the bytes that are not mapped. No part of the
+    /// region is mapped then, unless it is lent memory.
     pub(super) vm: Option<(u32, u64)>,
     pub(super) accumulate: Option<AccumulateFn>,
     /// Registered for one transfer; the owner does not serve requests for it.
@@ -194,7 +194,7 @@ impl Import {
         self.mapped.lo < self.mapped.hi
     }
 
-    /// Length of the blocks from which a list is better than packing. Mapped blocks are always copied in place.
+    /// Minimum block length for which a list is better than packing. Mapped blocks are always copied in place.
     fn lists_from(&self) -> u64 {
         match self.vm {
             _ if self.has_mapped() => 0,
@@ -203,12 +203,13 @@ impl Import {
         }
     }
 
-    /// The 64-bit word at `at`: its address if it is mapped, `None` if it takes a request.
+    /// The address of the 64-bit word at `at` if it is mapped; `None` if accessing it needs a request.
     pub(super) fn word(&self, at: usize, operation: &'static str) -> Result<Option<*mut u64>> {
         Ok(self.integer(at, 8, operation)?.map(<*mut u8>::cast))
     }
 
-    /// The aligned integer of `len` bytes at `at`: its address if it is mapped, `None` if it takes a request.
+    /// The address of the aligned integer of `len` bytes at `at` if it is mapped; `None` if accessing it needs a
+    /// request.
     pub(super) fn integer(&self, at: usize, len: usize, operation: &'static str) -> Result<Option<*mut u8>> {
         let misaligned = || checks::misaligned(self.peer, at, operation);
         if !matches!(len, 1 | 2 | 4 | 8) {
@@ -382,14 +383,14 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
         // SAFETY: the memory is lent to the runtime until this call returns.
         OwnedMemory::User(Some(moved)) => return unsafe { give_back(device, &moved, owned.exclusive) },
         OwnedMemory::Slot(slot) => device.arena.give_back(slot),
-        // Mappings that peers keep of lent memory take no memory any more.
+        // Mappings of lent memory that peers keep then occupy no memory.
         OwnedMemory::Segment(segment) if owned.was_lent.get() => segment.empty(),
         OwnedMemory::Segment(_) | OwnedMemory::User(None) => {}
     }
     Ok(())
 }
 
-/// Takes back the memory that is lent for one message, so that no peer writes to it when its owner is gone.
+/// Revokes the memory that is lent for one message, so that no peer writes to it after its owner has ended.
 pub(super) fn take_back_lent(device: &ShmDevice) {
     let is_lent = |region: &OwnedRegion| region.key.first() == Some(&LENT_BRIEFLY);
     let lent: Vec<u64> = device.owned.borrow().iter().filter(|(_, r)| is_lent(r)).map(|(handle, _)| *handle).collect();

@@ -32,7 +32,7 @@ struct BufferUse {
     start: usize,
     len: usize,
     uses: u32,
-    /// Its pages cannot be moved.
+    /// Whether its pages cannot be moved.
     is_refused: bool,
     /// Time of the last use.
     last: u64,
@@ -50,8 +50,8 @@ impl BufferUses {
         self.buffers.iter().position(|buffer| buffer.start == bytes.start)
     }
 
-    /// Counts a use of a buffer whose whole pages are moved, as long as it is known; returns whether those at its ends
-    /// should be tried again. It does not stay known for that.
+    /// Counts a use of a buffer whose whole pages are moved, if the buffer is known; returns whether the pages at its
+    /// ends should be tried again. This alone does not keep the buffer known.
     fn count_moved(&mut self, bytes: &Range<usize>) -> bool {
         let Some(known) = self.known(bytes) else { return false };
         let buffer = &mut self.buffers[known];
@@ -166,9 +166,9 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
     }
 }
 
-/// Whether the pages of a lent buffer can be moved, as no other code stores to them now: those at its ends also, if only
-/// this thread and the runtime's threads can store at all. `None` if that may change soon. Pages that are moved already
-/// do not matter: a neighbouring buffer in use may share them.
+/// Whether the pages of a lent buffer can be moved because no other code stores to them now: `Some(true)` also those at
+/// its ends, since only this thread and the runtime's threads can store at all. `None` if they cannot be moved now but
+/// perhaps later. Pages that are moved already do not matter: a neighbouring buffer in use may share them.
 fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<bool> {
     // A window of several nodes may cover the memory, and an HCA has then pinned its pages.
     if !device.is_one_node() {

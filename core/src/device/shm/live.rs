@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::Mapping;
 use crate::processes;
 
-/// Time between two checks of a transfer whose process may be stopped.
+/// Interval between two checks of a transfer whose process may be stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The entries of this rank's table that are not used.
@@ -31,15 +31,15 @@ impl LiveKeys {
         if brief { &self.lent } else { &self.windows }
     }
 
-    /// Enters a key of memory that is lent for one transfer (`brief`) or of a window, and returns its entry; `None` if all
-    /// entries for such memory are used.
+    /// Enters a key of memory that is lent for one transfer (`brief`) or of a window; returns its entry, or `None` if
+    /// all entries for such memory are used.
     pub(super) fn enter(&self, own: &Mapping, key: u64, brief: bool) -> Option<u32> {
         let entry = self.of(brief).borrow_mut().pop()?;
         own.word(layout::live_key(entry)).store(key, Ordering::SeqCst);
         Some(entry)
     }
 
-    /// Ends a key: a peer that has not announced its transfer by now makes none.
+    /// Withdraws a key: a peer that has not announced a transfer by now will not make one.
     pub(super) fn end(&self, own: &Mapping, entry: u32) {
         own.word(layout::live_key(entry)).store(0, Ordering::SeqCst);
         self.of(layout::LIVE_KEYS_OF[1].contains(&entry)).borrow_mut().push(entry);
@@ -48,10 +48,9 @@ impl LiveKeys {
 
 /// Waits for the direct transfers of peers that had begun before the live key `key` was cleared.
 ///
-/// # Errors
-/// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. If it is
-/// to wait `however_long` that takes, this is only logged: its caller uses the memory as soon as it is released, and the
-/// process may continue.
+/// # Errors `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. With
+/// `however_long` it only logs this and goes on waiting: its caller uses the memory as soon as it is released, and the
+/// stopped process may continue.
 pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) -> Result<()> {
     let transfer = layout::vm_transfer(device.shared.me, key);
     let (mut start, mut is_late) = (None, false);

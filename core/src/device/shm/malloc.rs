@@ -13,10 +13,10 @@ use crate::memory::segment::PAGE;
 
 /// Maximum number of headers of chunks that are read to find a chunk.
 const CHUNKS: usize = 4096;
-/// Maximum number of mappings in a row that are taken for the start of a row of chunks.
+/// Maximum number of consecutive mappings that are tried as the start of a row of chunks.
 const STARTS: usize = 16;
 
-/// Whether `malloc` is that of the GNU C library, in this process.
+/// Whether this process uses the `malloc` of the GNU C library.
 pub(super) fn malloc_is_of_glibc() -> bool {
     let [malloc, version] = [c"malloc", c"gnu_get_libc_version"].map(library_of);
     malloc.is_some() && malloc == version
@@ -47,9 +47,9 @@ fn library_of(function: &CStr) -> Option<usize> {
 /// Such a chunk is found by the headers of the chunks in its row of mappings. `is_moved` says whether an area holds
 /// moved pages.
 ///
-/// The library never takes for granted that memory which it has given back by `madvise` is zero: it does so for memory
-/// of the heap only beyond the former break, which is mapped again, and it unmaps chunks. Moved pages keep their bytes
-/// when they are given back, so only memory of such an allocator may hold them as long as it wants.
+/// The library never assumes that memory which it has released with `madvise` is zero: for memory of the heap it
+/// assumes this only beyond the former break, which is mapped again, and it unmaps chunks. Moved pages keep their bytes
+/// when they are released, so only memory of such an allocator may consist of them without a time limit.
 pub(super) fn is_of_malloc(bytes: &Range<usize>, is_moved: impl Fn(&Area<'_>) -> bool) -> io::Result<bool> {
     let (mut row, mut end) = (Vec::new(), 0);
     areas(0, bytes.end, |area| {
@@ -125,7 +125,7 @@ mod tests {
         super::is_of_malloc(range, |_| false).unwrap()
     }
 
-    /// In a process of its own: what other tests map right before a chunk hides its header.
+    /// Runs in a process of its own, because memory that other tests map right before a chunk hides its header.
     #[test]
     fn memory_of_malloc_is_recognized() {
         const ALONE: &str = "FARSIDE_TEST_ALONE";

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::str;
 
-/// Longest line: the path of a file, and the other fields.
+/// Maximum length of a line: the path of a file, and the other fields.
 const LINE: usize = 2 * libc::PATH_MAX as usize;
 
 /// A mapping of this process.
@@ -53,7 +53,7 @@ pub(super) fn areas(lo: usize, hi: usize, mut each: impl FnMut(&Area<'_>) -> io:
         let mut rest = &text[..len];
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let (line, next) = (&rest[..end], &rest[end + 1..]);
-            // A path need not be UTF-8; all other fields are, and stand before it.
+            // A path need not be UTF-8; all other fields are, and come before it.
             let line = str::from_utf8(line).or_else(|e| str::from_utf8(&line[..e.valid_up_to()]));
             let area = line.ok().and_then(Area::read).ok_or(ErrorKind::InvalidData)?;
             if area.start >= hi {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn every_mapping_is_found_once_and_in_order() {
-        // More than the kernel gives at once, and of different rights, so that they are not joined.
+        // More mappings than the kernel returns in one read, with different rights, so that they are not merged.
         let mut made: Vec<_> = (0..400).map(|_| MmapMut::map_anon(2 * PAGE).unwrap()).collect();
         let odd: Vec<_> = made.drain(..).enumerate().filter(|(i, _)| i % 2 == 1).map(|(_, m)| m).collect();
         let (mut found, mut last) = (vec![0; odd.len()], 0);

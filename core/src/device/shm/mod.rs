@@ -84,9 +84,9 @@ fn garbage(source: u32, marker: u64) -> Error {
         .cause(format!("marker {marker:#x} in the ring"))
 }
 
-/// Replaces the number of a rank that is not on this node.
+/// The number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
-/// Shortest packet that is delivered as a [long one](Event::LongPacket).
+/// Minimum length of a packet that is delivered as a [long one](Event::LongPacket).
 const LONG_PACKET_LEN: usize = 1024;
 
 /// The shared-memory device of one rank.
@@ -110,7 +110,8 @@ pub(crate) struct ShmDevice {
     /// Created on first use.
     moved: RefCell<Option<MovedPages>>,
     /// Moved pages of windows that were freed while another thread could store to them or another region used them.
-    /// They are given back once that has ended, at the latest when the device is dropped, or stay shared.
+    /// They are given back once that is no longer so, at the latest when the device is dropped; otherwise they stay
+    /// shared.
     kept: RefCell<Vec<Range<usize>>>,
     uses: RefCell<BufferUses>,
     live: LiveKeys,
@@ -160,7 +161,7 @@ impl ShmDevice {
                 }
             },
         };
-        // Requests that no agent will answer soon are polled for.
+        // Requests that no agent will answer soon must be polled for.
         if self.service.before_sleep(self.check, &self.stats) < self.check {
             return true;
         }
@@ -196,8 +197,8 @@ impl ShmDevice {
         self.is_one_node() && pins::has_pins()
     }
 
-    /// Whether all ranks of the job are here. If not, an HCA may access memory of the program at any time, except memory
-    /// that is lent exclusively to a window of this device.
+    /// Whether all ranks of the job are on this node. If not, an HCA may access memory of the program at any time,
+    /// except memory that is lent exclusively to a window of this device.
     fn is_one_node(&self) -> bool {
         !self.numbers.contains(&NOT_HERE)
     }
@@ -207,8 +208,8 @@ impl ShmDevice {
         self.used.borrow().within(&(lo..hi)).next().is_some()
     }
 
-    /// Whether every rank of this node can use `process_vm_*` with all others. A rank that has not found it out yet
-    /// cannot.
+    /// Whether every rank of this node can use `process_vm_*` with all others. A rank that has not tried it yet counts
+    /// as unable.
     fn all_use_vm(&self) -> bool {
         let works = |peer: &Mapping| peer.word(layout::VM_WORKS).load(Ordering::SeqCst) == 1;
         let all = self.all_use_vm.get() || self.shared.peers.iter().all(works);
@@ -272,7 +273,7 @@ impl ShmDevice {
         Ok(self.posted(to, len, sent))
     }
 
-    /// The result of posting a packet, which was sent or found the ring full.
+    /// The result of posting a packet that was `sent`, or for which the ring was full.
     #[inline(always)]
     fn posted(&self, to: usize, len: usize, sent: bool) -> Posted {
         if !sent {
@@ -282,7 +283,7 @@ impl ShmDevice {
         Posted::Done
     }
 
-    /// Whether a packet waits.
+    /// Whether a packet waits to be received.
     #[inline]
     fn any_packet(&self) -> bool {
         self.channels.iter().any(Channel::ready)
@@ -445,7 +446,7 @@ unsafe impl Device for ShmDevice {
     }
 
     fn waker(&self) -> Result<Waker> {
-        // Separate counters, because only one thread may write a set of counters.
+        // The agent has separate counters, because only one thread may write a set of counters.
         let (shared, rung) = (Arc::clone(&self.shared), Mutex::new(Stats::default()));
         Ok(Arc::new(move || {
             // Full fence: pairs with the sleeper's barrier.

@@ -1,5 +1,6 @@
 //! Finds the ranks that share memory: those with the same kernel, PID and user namespace, shared-memory file system and
-//! user. A process whose program its user may not read is alone: no other one may open its memory.
+//! user. A process whose executable its user may not read shares memory with no other process, since none may open its
+//! memory.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::wire::{Reader, Writer};
 /// Location of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// The same for processes that share memory. The first three words identify the running kernel.
+    /// Equal for processes that share memory. The first three words identify the running kernel.
     machine: Vec<u8>,
     /// Number of the simulated node (`FARSIDE_TEST_NODES`).
     counted: u32,
@@ -28,7 +29,7 @@ impl Node {
         let op = "find out on which node this rank is";
         let boot = fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(op, e))?;
         let pids = fs::read_link("/proc/self/ns/pid").map_err(|e| Error::system(op, e))?;
-        // Absent where the kernel has no user namespaces.
+        // The file does not exist if the kernel has no user namespaces.
         let users = fs::read_link("/proc/self/ns/user").unwrap_or_default();
         let meta = fs::metadata(dir).map_err(|e| unusable(op, dir, e))?;
         let user = geteuid();

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Maximum number of files of long regions that stay open in a process: a small part of the descriptors that it may have, 1024
-/// unless its user asks for more.
+/// Maximum number of files of long regions that stay open in a process: a small part of the descriptors that it may
+/// have, which are 1024 by default.
 pub(super) const MOST_OPEN_NAMES: usize = 64;
 
 /// A file of a long region that stays open. `left` is the number of those that this rank may still keep open.
@@ -15,7 +15,7 @@ pub(super) struct OpenName {
 }
 
 impl OpenName {
-    /// `None` if there are enough of them.
+    /// `None` if the limit is reached.
     pub(super) fn new(left: &Rc<Cell<usize>>) -> Option<Self> {
         left.set(left.get().checked_sub(1)?);
         Some(Self { left: Rc::clone(left) })

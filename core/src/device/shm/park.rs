@@ -47,13 +47,13 @@ pub(super) fn waker_barrier(asymmetric: bool) {
 pub(super) fn sleeper_barrier(asymmetric: bool) {
     fence(Ordering::SeqCst);
     if asymmetric && membarrier(MembarrierCommand::GlobalExpedited).is_err() {
-        // It worked at start-up, so this should not happen; the time limit of every sleep bounds the delay.
+        // It worked at start-up, so a failure is unexpected; the time limit of every sleep bounds the delay.
         tracing::warn!("membarrier failed");
     }
 }
 
-/// Announces a sleep in `sleeping` and, unless `ready` returns true, sleeps by `wait` while the doorbell is unchanged.
-/// Returns the result of `ready`.
+/// Announces a sleep in `sleeping` and, unless `ready` returns true, calls `wait`, which sleeps while the doorbell is
+/// unchanged. Returns the result of `ready`.
 pub(super) fn sleep<W: Word<u32>>(
     doorbell: &W,
     sleeping: &W,

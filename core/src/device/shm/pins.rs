@@ -7,12 +7,12 @@ use std::ptr::with_exposed_provenance;
 
 use super::maps::areas;
 
-/// Mappings by which drivers are recognized that hold pages of a process without an entry in its status.
+/// Mappings that reveal drivers which hold pages of a process without an entry in its status.
 const DRIVERS: [&str; 5] = ["/dev/infiniband/", "/dev/nvidia", "/dev/kfd", "/dev/vfio", "anon_inode:[io_uring]"];
 
-/// Whether code of this process may have had pages pinned, by which a device or the kernel accesses them whatever is
-/// mapped at their addresses later; or has locked memory, which other pages would not be. Which pages these are cannot be
-/// found out.
+/// Whether pages of this process may be pinned, so that a device or the kernel accesses them whatever is mapped at
+/// their addresses later; or may be locked, which pages that replace them would not be. The kernel does not tell which
+/// pages these are.
 pub(super) fn has_pins() -> bool {
     if ["VmPin:", "VmLck:"].iter().any(|name| is_set(&status(), name)) {
         return true;
@@ -34,13 +34,13 @@ fn status() -> String {
     fs::read_to_string("/proc/self/status").unwrap_or_default()
 }
 
-/// Whether a field of `/proc/self/status` is another number than zero.
+/// Whether a field of `/proc/self/status` is a number other than zero.
 fn is_set(status: &str, name: &str) -> bool {
     let value = status.lines().find_map(|line| line.strip_prefix(name));
     value.and_then(|value| value.split_ascii_whitespace().next()).is_some_and(|value| value != "0")
 }
 
-/// Whether a page has a policy of its own about the nodes of memory that it may be on (`mbind`).
+/// Whether a page has its own policy for the NUMA nodes that it may be on (`mbind`).
 pub(super) fn has_policy(page: usize) -> bool {
     /// `MPOL_F_ADDR` of `linux/mempolicy.h`: the policy of an address.
     const ADDRESS: libc::c_ulong = 2;

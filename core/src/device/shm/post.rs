@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Work requests other than packets: mapped memory is accessed at once, the rest by `process_vm_*` or by requests.
+//! Work requests other than packets: mapped memory is accessed directly, the rest by `process_vm_*` or by requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,8 @@ use crate::memory::copy;
 use crate::settings::UserMemory;
 use crate::stats::Kind;
 
-/// Unmapped bytes from which one `process_vm_*` call is cheaper than requests to a target that is inside the runtime.
+/// Minimum number of unmapped bytes for which one `process_vm_*` call is cheaper than requests to a target that is
+/// inside the runtime.
 const VM_FROM: usize = 16 << 10;
 
 /// The word in which a transfer without the owner's help is announced to the owner while it is in progress.
@@ -26,7 +27,8 @@ impl Drop for Announced<'_> {
 }
 
 impl ShmDevice {
-    /// Posts any operation except a packet. The peer of `request` is a number on this node, here and in what this calls.
+    /// Posts any operation except a packet. The peer of `request` is a number on this node, here and in the functions
+    /// that this calls.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -49,7 +51,7 @@ impl ShmDevice {
                     self.stats.add(Kind::Signal, 8);
                     self.set_signal(request.peer, at, value)?;
                 }
-                // Packets are sent before.
+                // The caller has handled packets.
                 Operation::Packet(_) | Operation::List { .. } | Operation::Barrier(_) => {
                     return Err(request.operation.unsupported(request.peer, "shm"));
                 }
@@ -206,7 +208,7 @@ impl ShmDevice {
     }
 }
 
-/// Makes an update of mapped memory; returns the pieces that are not mapped.
+/// Updates mapped memory; returns the pieces that are not mapped.
 ///
 /// # Safety
 /// The contract of [`Device::post`](crate::device::Device::post); the range was checked against the region.

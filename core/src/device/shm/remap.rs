@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Moves whole pages of the program's memory onto shared memory at the same address, so that peers can map them, and
-//! back.
+//! Moves whole pages of the program's memory onto shared memory at the same address, so that peers can map them; and
+//! moves them back.
 //!
 //! All moved pages of a rank are in one sparse file, at the offset that equals their address. Any consecutive moved pages
 //! are therefore one mapping at a peer, however many moves made them.
@@ -22,8 +22,8 @@
 //! does not extend several mappings at once; it copies instead.
 //!
 //! Pages that were never touched are not copied or allocated; they stay holes of the file. Memory that is not private
-//! and anonymous (files, shared mappings, stacks), or is bound to certain nodes of memory, is not moved. A child made by `fork` gets private copies of moved pages
-//! ([`fork`](super::fork)).
+//! and anonymous (files, shared mappings, stacks), or is bound to certain NUMA nodes, is not moved. A child made by
+//! `fork` gets private copies of moved pages ([`fork`](super::fork)).
 
 use std::fs::File;
 use std::io;
@@ -49,11 +49,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, PAGE, SegmentName};
 
 pub(super) const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-/// Maximum number of moved parts: each takes up to four mappings here.
+/// Maximum number of moved parts: each takes up to four mappings of this process.
 const MAX_MOVED_PARTS: usize = 256;
 /// Bytes moved per step: only one step's memory exists twice at a time.
 const PIECE: usize = 64 << 20;
-/// Length of the file: all addresses that the kernel gives to a program that does not ask for more.
+/// Length of the file. It covers all addresses that the kernel gives to a program by default.
 const SPAN: usize = 1 << 48;
 /// Name of the shared-memory file.
 pub(super) const NAME: &str = "farside-moved";
@@ -88,7 +88,7 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> Error {
 }
 
 impl MovedPages {
-    /// No pages; if `watched`, memory is watched where the kernel can do that.
+    /// Makes an empty set of moved pages. If `watched`, their memory is watched where the kernel supports it.
     ///
     /// # Errors
     /// `System`; `Limit` if files of this process are limited in length.
@@ -99,7 +99,7 @@ impl MovedPages {
                 .remedy("raise the limit (`ulimit -f unlimited`)"));
         }
         let file = Arc::new(segment::sparse_file(NAME, SPAN as u64)?);
-        // Moved pages are freed in this way, which a system may refuse.
+        // Moved pages are freed by punching holes, which a system may refuse.
         punch(&file, &(0..PAGE)).map_err(|e| Error::system(MOVE, e.into()))?;
         fork::register(&file)?;
         let inode = file.metadata().map_err(system(MOVE))?.ino();
@@ -262,7 +262,7 @@ impl MovedPages {
         self.finish_part(part)
     }
 
-    /// Enters a page that was moved, and stays so.
+    /// Records a page that was moved and stays moved.
     ///
     /// # Errors
     /// `System`; the page is then never moved again.
@@ -364,8 +364,8 @@ impl MovedPages {
         freed.map_err(|e| Error::system("free moved pages", e.into()))
     }
 
-    /// Frees a part of the file whose pages could not be moved: they would get its bytes if they are moved later, where
-    /// they are zero then.
+    /// Frees a part of the file whose pages could not be moved. If they are moved later when they are zero, they would
+    /// otherwise get its bytes.
     pub(super) fn discard(&mut self, part: &Range<usize>) {
         if let Err(e) = self.free(part) {
             tracing::warn!("{e}");
@@ -435,13 +435,13 @@ impl MovedPages {
     }
 }
 
-/// Makes a hole of a part of a file.
+/// Replaces a part of a file by a hole.
 fn punch(file: &File, part: &Range<usize>) -> rustix::io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(file, hole, part.start as u64, part.len() as u64)
 }
 
-/// A watch that can watch pages of the file.
+/// Makes a watch, and checks that it can watch pages of the file.
 fn watch_of(file: &File) -> io::Result<Watch> {
     let watch = Watch::new()?;
     // SAFETY: a new mapping, of the part of the file that belongs to address 0 and is not used.
@@ -454,7 +454,8 @@ fn watch_of(file: &File) -> io::Result<Watch> {
 }
 
 impl Drop for MovedPages {
-    /// Ends the watch of all pages: a child made by `fork` may keep its descriptor open, for which events would wait.
+    /// Ends the watch of all pages: a child made by `fork` may keep the watch's descriptor open, so that events would
+    /// wait for a reader.
     fn drop(&mut self) {
         if let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_here()) {
             for (part, _) in self.extents.within(&(0..usize::MAX)) {
@@ -558,7 +559,7 @@ fn is_limited() -> bool {
     getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < SPAN as u64)
 }
 
-/// Whether `range` is covered by private anonymous memory that may be on any node of memory.
+/// Whether `range` is covered by private anonymous memory that may be on any NUMA node.
 fn is_plain(range: &Range<usize>) -> io::Result<bool> {
     let (mut covered, mut plain) = (range.start, true);
     areas(range.start, range.end, |area| {

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::memory::segment::{Mapping, Segment};
 use crate::stats::Stats;
 
-/// The base segments as one rank sees them, for its own thread, its agent's thread and its wakers.
+/// One rank's mappings of the base segments, for its own thread, its agent's thread and its wakers.
 #[derive(Debug)]
 pub(super) struct Segments {
     pub(super) me: usize,

@@ -11,7 +11,7 @@ use super::segments::Segments;
 use crate::device::Waker;
 use crate::error::{Error, Result};
 
-/// The next task of the thread.
+/// The next task of the sleeper's thread.
 #[derive(Debug, Default)]
 enum Next {
     /// Nothing.
@@ -70,7 +70,7 @@ impl Sleeper {
         Ok(Self { orders, segments, thread: Some(thread) })
     }
 
-    /// Has the waker called once the doorbell differs from `bell`.
+    /// Makes the thread call the waker once the doorbell differs from `bell`.
     pub(super) fn watch(&self, bell: u32) {
         self.orders.give(Next::Watch(bell));
     }

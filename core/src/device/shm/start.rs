@@ -28,15 +28,15 @@ use crate::settings::{Settings, UserMemory};
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
-/// Longest message that goes through the ring if the ring does not set a lower limit.
+/// Maximum length of a message that goes through the ring, unless the ring sets a lower limit.
 const EAGER: usize = 16 << 10;
-/// Length of the longest packet if the ring does not set a lower limit: such a message with its headers. Where both
-/// ranks send at the same time, one long packet is faster than several, which wait for each other.
+/// Maximum length of a packet, unless the ring sets a lower limit: such a message with its headers. If both ranks send
+/// at the same time, one long packet is faster than several, which wait for each other.
 const PACKET: usize = EAGER + LINE;
 
-/// A message that fits into half of the ring goes there whole: the sender is done when the target has not yet run. A
-/// longer one would have both ranks run in turns, one for each filling of the ring, so the target reads it from the
-/// sender's memory: two messages and one copy, whatever the length.
+/// A message that fits into half of the ring is sent through it whole, so the sender need not wait until the target
+/// runs. For a longer message both ranks would have to run in turns, once for each filling of the ring, so the target
+/// reads it from the sender's memory: two messages and one copy, whatever the length.
 fn messages(ring: usize) -> MessageCutOffs {
     let most_eager = ring / 2;
     let eager = EAGER.min(most_eager);

@@ -21,7 +21,7 @@ fn devices(set: &[(&str, &str)], size: u32) -> [ShmDevice; 2] {
     ranks.map(|rank| rank.connect(&addresses, size).unwrap())
 }
 
-/// Long enough for `malloc` to map it, whatever threshold it has come to.
+/// Long enough for `malloc` to map it, whatever its present threshold is.
 const LEN: usize = 40 << 20;
 
 /// Zeroed pages of `malloc`.
@@ -127,7 +127,7 @@ fn buffers_are_not_moved_in_a_job_of_several_nodes() {
     }
 }
 
-/// A peer could reach memory that its owner has to itself again.
+/// Otherwise a peer could reach memory that belongs to its owner alone again.
 #[test]
 fn exclusive_windows_over_moved_buffers_are_given_back() {
     let [owner, _peer] = devices(&[], 2);
@@ -145,7 +145,7 @@ fn exclusive_windows_over_moved_buffers_are_given_back() {
     assert_eq!(moved(), 0);
 }
 
-/// The lender cannot try it: peers may be allowed less than this rank.
+/// The lender cannot test this itself: peers may have fewer permissions than this rank.
 #[test]
 fn memory_is_lent_only_if_all_peers_can_read_it() {
     let [owner, peer] = devices(&[], 2);

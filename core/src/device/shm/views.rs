@@ -1,8 +1,8 @@
-//! Mappings of files in which peers have lent memory. They are kept, so that memory of the same peer that is lent again
-//! needs no system call.
+//! Mappings of files in which peers have lent memory. They are cached, so that memory of the same peer that is lent
+//! again needs no system call.
 //!
-//! A mapping covers an aligned stretch of a peer's file, most of which is usually not there: it takes no memory for
-//! that. The number of mappings is limited; the least recently used one that no import uses is dropped first.
+//! A mapping covers an aligned stretch of a peer's file. Most of the stretch is usually a hole, which takes no memory.
+//! The number of mappings is limited; the least recently used one that no import uses is dropped first.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::stats::{Kind, Stats};
 
 /// Alignment of the stretches that are mapped, in bytes. A multiple of the page size.
 const STRETCH: u64 = 64 << 20;
-/// Maximum number of mappings that are kept.
+/// Maximum number of cached mappings.
 const MAX_MAPPINGS: usize = 64;
 
 /// A mapping of a peer's file.
@@ -38,9 +38,10 @@ struct ViewMapping {
 impl ViewMapping {
     /// Maps the stretch of a file that contains what `name` names; returns also the name of the stretch.
     fn new(name: SegmentName, peer: u32) -> Result<(SegmentName, Self)> {
-        // The owner, a rank of this process, would take the mapping for memory of the program that the program has moved.
+        // The list tells the owner, if it is a rank of this process, that the mapping is not memory which the program
+        // has moved.
         let mut list = (name.pid == std::process::id()).then(fork::views);
-        // The kernel fills mappings of a process that locks all its memory, so that they take memory.
+        // In a process that locks all its memory, the kernel fills mappings, so that they take memory.
         let stretch = if pins::is_locked() { PAGE as u64 } else { STRETCH };
         let (of, mapping) = segment::open_around(name, stretch, peer)?;
         let _listed = list.as_mut().map(|list| {

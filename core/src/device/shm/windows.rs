@@ -13,7 +13,7 @@ use crate::memory::segment::PAGE;
 use crate::settings::UserMemory;
 use crate::stats::Kind;
 
-/// Minimum number of pages moved if they are not the whole buffer: fewer are not worth a mapping at each peer.
+/// Minimum number of pages to move if they are not the whole buffer: fewer are not worth a mapping at each peer.
 const FEWEST: usize = 4;
 
 /// The moved pages of this device, which are made on first use.
@@ -24,7 +24,8 @@ pub(super) fn moved_pages<'a>(device: &ShmDevice, pages: &'a mut Option<MovedPag
     })
 }
 
-/// Moves pages of a window's memory onto shared memory if possible. Returns the bytes of the window that are there.
+/// Moves pages of a window's memory onto shared memory if possible. Returns the bytes of the window that are in shared
+/// memory.
 ///
 /// # Safety
 /// The contract of [`super::Device::register`].
@@ -52,12 +53,12 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
     let bytes = base.addr()..base.addr() + len;
     let inner = pages_in(&bytes);
     let is_short = inner != bytes && inner.len() < FEWEST * PAGE;
-    // Programs attach short regions by the thousand, and to move one takes as long as many accesses by its owner.
+    // Programs attach thousands of short regions, and moving one takes as long as many accesses by its owner.
     if is_short && revocable {
         return Ok(None);
     }
     moved.settle(true);
-    // The search for pins reads the list of all mappings, so it is made only where pages can be moved.
+    // The search for pins reads the list of all mappings, so it is made only if pages can be moved.
     let cannot_move = moved.is_full() && (inner.is_empty() || !moved.missing(&inner).is_empty());
     if cannot_move || !moved.missing(&pages_around(&bytes)).is_empty() && device.has_pins() {
         return Ok(None);
@@ -139,7 +140,7 @@ pub(super) unsafe fn give_back(device: &ShmDevice, bytes: &Range<usize>, exclusi
     result
 }
 
-/// Gives kept pages back if that is possible by now.
+/// Gives kept pages back if that is now possible.
 pub(super) fn give_back_kept(device: &ShmDevice) {
     let one = device.kept.borrow_mut().pop();
     if let Some(pages) = one {

@@ -18,13 +18,13 @@ pub(super) enum Happens {
     },
     /// A message enters the network.
     Enters(Rc<Flight>),
-    /// A message is at the interface of its receiver.
+    /// A message has reached the interface of its receiver.
     AtPort(Rc<Flight>),
     /// The last byte of a message has passed.
     Landed(Rc<Flight>),
     /// The origin learns that its message is complete.
     Complete(Rc<Flight>),
-    /// The messages of a pair of ranks that found no receive are sent again.
+    /// The messages of a pair of ranks that found no posted receive are sent again.
     Again(u32, u32),
     /// The interface of a rank writes its words back to memory.
     WriteBack {
@@ -40,7 +40,7 @@ pub(super) enum Happens {
     },
 }
 
-/// An event, and its place among others.
+/// An event, and its position in the order of events.
 pub(super) struct Event {
     pub(super) place: Place,
     pub(super) number: u64,

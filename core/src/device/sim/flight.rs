@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Messages on their way: what they do where they land.
+//! Messages in transit, and their effect at the target.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::device::{Change, OwnedTransfer, Place, Update, WorkRequest};
 use crate::error::{ErrorKind, Result};
 
 impl Owned {
-    /// Blocks of the origin's list on the way there, and back.
+    /// Blocks of the origin's list in the message, and in its answer.
     fn blocks(&self) -> [usize; 2] {
         match self {
             Self::Transfer(OwnedTransfer { write: true, local, .. }) | Self::List { send: true, local } => {
@@ -24,7 +24,7 @@ impl Owned {
         }
     }
 
-    /// Bytes on the way there, and back; `None` if nothing but an acknowledgement comes back.
+    /// Bytes of the message, and of its answer; `None` if the answer is only an acknowledgement.
     pub(super) fn bytes(&self) -> (usize, Option<usize>) {
         match self {
             Self::Packet(bytes) => (bytes.borrow().len(), None),
@@ -41,12 +41,12 @@ impl Owned {
     }
 }
 
-/// Buffers of packets that were taken, for later ones.
+/// Buffers of packets that were received, for reuse.
 #[derive(Debug, Default)]
 pub(super) struct Buffers(RefCell<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// The most that are kept.
+    /// Maximum number of buffers that are kept.
     const MAX_KEPT: usize = 4096;
 
     /// An empty buffer.
@@ -81,13 +81,13 @@ pub(super) enum Incoming {
     },
 }
 
-/// A message on its way.
+/// A message in transit.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) origin: u32,
     pub(super) target: u32,
     pub(super) id: u64,
-    /// A list that receives is no message, and its target is the rank whose lists it receives.
+    /// A list that receives is not a message; its target is the rank whose lists it receives.
     pub(super) operation: Owned,
     notify: Option<(Place, u64)>,
     /// The device of the origin, which knows the regions.
@@ -95,7 +95,8 @@ pub(super) struct Flight {
     back: Cell<bool>,
     cancelled: Cell<bool>,
     result: RefCell<Result<()>>,
-    /// When it was posted, entered the network, and was at its receiver's interface; of an answer, when that was.
+    /// The times at which it was posted, entered the network, and reached its receiver's interface; for an answer, its
+    /// own times.
     pub(super) times: Cell<[Time; 3]>,
 }
 
@@ -212,7 +213,7 @@ impl Flight {
         answers
     }
 
-    /// Acts on the target's memory, or returns the packet.
+    /// Carries out the operation on the target's memory, or returns the packet.
     pub(super) fn land(&self) -> Option<Incoming> {
         let operation = match &self.operation {
             Owned::Packet(bytes) => return Some(Incoming::Packet { source: self.origin, bytes: bytes.take() }),

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The simulated network: ranks are coroutines of one thread, time is virtual, and one seed decides the order of whatever may
-//! happen in several orders.
+//! The simulated network: ranks are coroutines of one thread, time is virtual, and one seed decides the order of events
+//! that may happen in several orders.
 //!
 //! The device does what [`loopback`](super::loopback) does, but each message takes the time that a [`Network`] gives,
 //! and takes effect on arrival. The code above the seam is the one that runs on other devices; its own work takes no
@@ -50,14 +50,14 @@ pub(crate) struct Sim {
     world: Rc<World>,
     /// Regions and what is done to them.
     memory: Rc<Loopback>,
-    /// Requests whose completion is to come, by a number of their own.
+    /// Requests in progress, by their address.
     pending: RefCell<FxHashMap<*const Flight, Rc<Flight>>>,
-    /// Number of packets to each peer that it has not taken.
+    /// Number of packets to each peer that the peer has not received.
     untaken: Rc<RefCell<FxHashMap<u32, usize>>>,
-    /// Number of registrations until one fails.
+    /// Number of registrations until one fails, if one is to fail.
     registrations: Cell<Option<usize>>,
     polling: Cell<bool>,
-    /// Regions to be forgotten once no message that names one is on its way.
+    /// Regions that are forgotten once no message in transit names them.
     forgotten: RefCell<Vec<u64>>,
 }
 
@@ -145,7 +145,7 @@ impl Sim {
         Ok(Posted::Pending)
     }
 
-    /// The error of a lost rank, or of ranks that wait for each other.
+    /// Returns the error for a lost rank, or for ranks that wait for each other.
     fn check(&self, operation: &'static str) -> Result<()> {
         self.world.check_still(self.me)?;
         match self.world.lost.get().filter(|lost| *lost != self.me) {
@@ -178,7 +178,7 @@ unsafe impl Device for Sim {
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
         self.world.write_back(self.me);
-        // SAFETY: the same contract. A message that lands later finds no region.
+        // SAFETY: the same contract. A message that arrives later finds no region.
         unsafe { self.memory.release(handle) }
     }
 
@@ -248,7 +248,7 @@ unsafe impl Device for Sim {
         self.world.receives.polled(self.me);
         let mut any = false;
         loop {
-            // Taken one by one, since the clock advances with each packet.
+            // Packets are taken one by one, since the clock advances with each of them.
             let Some(incoming) = self.own().inbox.borrow_mut().pop_front() else { break };
             match incoming {
                 Incoming::Packet { source, bytes } => {
@@ -291,7 +291,8 @@ unsafe impl Device for Sim {
         if work() || ready() || work() {
             return true;
         }
-        // All ranks are on this thread, so a rank sleeps here also if it could sleep elsewhere, and is then awake.
+        // All ranks are on this thread, so a rank sleeps here even if it should sleep elsewhere, and is awake
+        // afterwards.
         let (limit, elsewhere) = match sleep {
             Sleep::For(limit) => (limit, false),
             Sleep::Elsewhere(_) => (ELSEWHERE, true),
@@ -320,7 +321,7 @@ unsafe impl Device for Sim {
 
     fn compute(&self, time: Duration) {
         self.world.work(self.me, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 1000).saturating_mul(1000));
-        // Others run meanwhile. An error is that of the next call.
+        // Other ranks run meanwhile. The next call reports an error.
         let _ = self.world.catch_up(self.me);
     }
 
@@ -330,14 +331,14 @@ unsafe impl Device for Sim {
 
     fn leave(&self, how: Leave) -> Result<bool> {
         let own = self.own();
-        // A scatter that receives nothing does not keep the rank.
+        // A rank may end although a scatter has received nothing.
         let is_open = |flight: &Rc<Flight>| !matches!(flight.operation, Owned::List { send: false, .. });
         if how != Leave::Lost && (own.flying.get() > 0 || self.pending.borrow().values().any(is_open)) {
             return Ok(false);
         }
         if own.ended.get().is_none() {
             own.ended.set(Some(how));
-            // No rank waits in the reference device.
+            // The reference device has no waiting ranks to check.
             let _ = self.memory.leave(Leave::Early);
             if how == Leave::Lost {
                 self.world.lose(self.me);
@@ -350,7 +351,7 @@ unsafe impl Device for Sim {
 impl Drop for Sim {
     fn drop(&mut self) {
         self.cancel(&|_| true);
-        // Before the memory ends.
+        // This must precede the end of the memory.
         self.world.write_back(self.me);
         let _ = self.leave(Leave::Lost);
     }

@@ -15,18 +15,18 @@ pub(crate) fn picoseconds(nanoseconds: f64) -> Time {
     ((nanoseconds * 1000.0).round() as Time).min(1 << 56)
 }
 
-/// The interface of a rank, by the parameters of LogGP and LogGOPS. Times are in nanoseconds.
+/// The interface of a rank, described by the parameters of LogGP and LogGOPS. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interface {
-    /// L: from the sender's interface to the receiver's.
+    /// L: time from the sender's interface to the receiver's.
     pub latency: f64,
-    /// o of the sender's processor, for each message.
+    /// o: time of the sender's processor for each message.
     pub send_overhead: f64,
-    /// o of the receiver's processor, for each packet.
+    /// o: time of the receiver's processor for each packet.
     pub receive_overhead: f64,
-    /// g: between messages.
+    /// g: minimum time between two messages.
     pub gap: f64,
-    /// G: for each byte after the first of a message.
+    /// G: time for each byte of a message after the first.
     pub gap_per_byte: f64,
     /// O: time of the processor for each byte.
     pub overhead_per_byte: f64,
@@ -35,7 +35,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// LogP: the same overhead on both sides, and no time for bytes and blocks.
+    /// An interface of LogP: the same overhead on both sides, and no time for bytes and blocks.
     #[must_use]
     pub fn log_p(latency: f64, overhead: f64, gap: f64) -> Self {
         let (send_overhead, receive_overhead) = (overhead, overhead);
@@ -68,22 +68,22 @@ impl Default for Interface {
 
 /// A simulated network. Times are in nanoseconds.
 ///
-/// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link of
-/// its way busy for G a byte and a time for each block of a list, arrives L later, and passes the receiver's interface
-/// when that is free: interfaces are free g and G a byte after the message before. Ranks that share a
-/// [node](Self::nodes) share its interface. A packet takes o of its receiver's processor when it is polled; writes,
-/// reads and atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
+/// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link
+/// of its route busy for G per byte and a time for each block of a list, arrives L later, and passes the receiver's
+/// interface when that is free: an interface is free again g, and G per byte, after the previous message. Ranks that
+/// share a [node](Self::nodes) share its interface. A packet takes o of its receiver's processor when it is polled;
+/// writes, reads and atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// The interfaces.
+    /// The interface of each rank.
     pub interface: Interface,
     /// The links between the interfaces.
     pub topology: Topology,
-    /// The nodes, if ranks share them; else each rank has an interface of its own.
+    /// The nodes, if ranks share them; otherwise each rank has an interface of its own.
     pub nodes: Option<Nodes>,
     /// Latency of a link, in addition to L.
     pub hop: f64,
-    /// Longest random delay of a message, in addition to L.
+    /// Maximum random delay of a message, in addition to L.
     pub jitter: f64,
     /// Whether writes and reads may pass each other, as far as the contract of [`Device::post`](super::super::Device::post)
     /// permits it: never an atomic, a signal or a packet that the same rank posts later to the same target.
@@ -94,13 +94,13 @@ pub struct Network {
     pub retry: f64,
     /// Links that are down for some time.
     pub down: Vec<Flap>,
-    /// Receives of a rank, shared by all peers: a packet, a signal and a notification each take one until the rank polls. 0 if
-    /// they do not end.
+    /// Number of posted receives of a rank, shared by all peers: a packet, a signal and a notification each take one
+    /// until the rank polls. 0 for an unlimited number.
     pub receives: usize,
     /// Time after which a message that found no posted receive is retransmitted, with those queued behind it to the
     /// same target.
     pub receive_retry: f64,
-    /// A barrier in the switch, if it has one.
+    /// The barrier in the switch, if it has one.
     pub switch: Option<Switch>,
 }
 
@@ -112,7 +112,7 @@ pub struct Network {
 /// interface is down, are sent again; the delay of each is random, and no order is kept between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Switch {
-    /// The greatest number of groups at a time.
+    /// Maximum number of groups at a time.
     pub ids: u32,
     /// Time for each level of the tree of gates that finds that all ranks have arrived.
     pub gate: f64,
@@ -121,7 +121,7 @@ pub struct Switch {
 }
 
 impl Default for Switch {
-    /// The 128 ids of the thesis, gates of 10 ns, and 20 microseconds.
+    /// The 128 ids of the thesis, gates of 10 ns, and a retry after 20 microseconds.
     fn default() -> Self {
         Self { ids: 128, gate: 10.0, retry: 20_000.0 }
     }
@@ -166,7 +166,7 @@ impl Network {
     pub(crate) fn check(&self, ranks: u32) -> Result<()> {
         let within = self.nodes.as_ref().map_or(self.interface, |nodes| nodes.within);
         let times = [self.interface.times(), within.times()].concat();
-        // At most a day.
+        // Times are at most a day.
         let is_time = |time: f64| (0.0..=8.64e13).contains(&time);
         let bad = |cause: String| {
             let e = Error::new(ErrorKind::BadArgument, "describe a network").cause(cause);
@@ -255,7 +255,7 @@ pub(super) struct Passage {
     pub(super) ordered: bool,
 }
 
-/// Place of a message among others: its time, and its rank among those of the same time.
+/// Position of a message in the order of messages: its time, and its rank among those of the same time.
 pub(super) type Place = (Time, u64);
 
 /// The interfaces and links, with the times from which they are free.
@@ -264,13 +264,13 @@ pub(super) struct Traffic {
     network: Network,
     /// Costs of the network, and within a node.
     costs: [Costs; 2],
-    /// By [interface](Self::interface).
+    /// Indexed by [interface](Self::interface).
     out: Vec<Time>,
     into: Vec<Time>,
     links: Vec<Time>,
-    /// The last time at which a message of a pair entered the network, if messages may be held up before.
+    /// The last time at which a message of a pair entered the network, if messages may be delayed before that.
     entered: FxHashMap<(u32, u32), Time>,
-    /// The last place of a message of a pair.
+    /// The last position of a message of a pair.
     last: FxHashMap<(u32, u32), Place>,
     random: Xoshiro256PlusPlus,
 }
@@ -304,12 +304,12 @@ impl Traffic {
         self.network.nodes.as_ref().is_some_and(|nodes| nodes.share(from, to))
     }
 
-    /// The place of a rank in the network: its node, if ranks share nodes.
+    /// The endpoint of a rank in the network: its node, if ranks share nodes.
     pub(super) fn endpoint(&self, rank: u32) -> u32 {
         self.network.nodes.as_ref().map_or(rank, |nodes| nodes.of[rank as usize])
     }
 
-    /// The interface at `rank` of messages between it and `peer`: within a node one of its own, else that of the endpoint.
+    /// The interface of `rank` for messages to and from `peer`: its own within a node, otherwise that of its endpoint.
     fn interface(&self, rank: u32, peer: u32) -> usize {
         if self.is_within_node(rank, peer) {
             return self.out.len() / 2 + rank as usize;

@@ -26,13 +26,13 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// `nodes` nodes of `each` ranks that follow each other.
+    /// `nodes` nodes, each with `each` consecutive ranks.
     #[must_use]
     pub fn consecutive(nodes: u32, each: u32, within: Interface) -> Self {
         Self { of: (0..nodes * each).map(|rank| rank / each).collect(), within }
     }
 
-    /// `nodes` nodes that get a rank each in turn, until they have `each`.
+    /// `nodes` nodes to which ranks are assigned in turn, until each has `each`.
     #[must_use]
     pub fn in_turn(nodes: u32, each: u32, within: Interface) -> Self {
         Self { of: (0..nodes * each).map(|rank| rank % nodes).collect(), within }

@@ -32,11 +32,12 @@ pub(super) struct Packet {
     pub(super) request: Request,
     /// Whether it acknowledges the request.
     pub(super) is_ack: bool,
-    /// The group. In the acknowledgement of `getId` the new one.
+    /// The group. In the acknowledgement of `getId`, the new group.
     pub(super) group: u64,
-    /// Number of the barrier in its group, from 1 on; for other requests one that the port has used in no other.
+    /// Number of the barrier in its group, from 1 on; for other requests, a number that the port has used in no other
+    /// request.
     pub(super) number: u64,
-    /// In an acknowledgement, or a `ready`: the request has no effect, or the group has ended.
+    /// In an acknowledgement: the request has no effect. In a `ready`: the group has ended.
     pub(super) refused: bool,
 }
 
@@ -57,14 +58,14 @@ impl Packet {
     }
 }
 
-/// The place of a packet on its way.
+/// The next step of a packet in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hop {
     AtSwitch,
     AtPort,
-    /// Through the port, which other messages have kept busy.
+    /// It passes the port, which other messages kept busy before.
     Through,
-    /// Its sender sends it again, unless it is acknowledged.
+    /// Its sender repeats it, unless it is acknowledged.
     PortRepeats,
     SwitchRepeats,
 }
@@ -97,32 +98,33 @@ impl Bits {
     }
 }
 
-/// Numbers of a barrier in addition to its bits.
+/// The counters of a barrier, in addition to its bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    /// Number of its groups so far, the present one included.
+    /// Number of its groups so far, including the present one.
     uses: u64,
     /// Number of the last barrier of the group for which `ready` was sent.
     ready: u64,
-    /// The group has ended, but not every port has acknowledged its last `ready`.
+    /// Whether the group has ended and a port has not acknowledged its last `ready`.
     is_closing: bool,
-    /// It has ended although ports were in a barrier: these got a `ready` that is refused, and keep their bits of line i.
+    /// Whether it has ended while ports were in a barrier: these got a `ready` that is refused, and keep their bits of
+    /// line i.
     is_refused: bool,
 }
 
-/// The packets that the switch sends when it has taken one.
+/// The packets that the switch sends in response to a packet.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// To the port from which the packet came.
     pub(super) answer: Option<Packet>,
-    /// `ready`, and the ports to which it goes.
+    /// A `ready`, and the ports to which it is sent.
     pub(super) ready: Option<(Packet, Vec<u32>)>,
 }
 
 /// The logic of a switch.
 #[derive(Debug)]
 pub(super) struct Switch {
-    /// I and N.
+    /// I and N: the numbers of barriers and of ports.
     ids: usize,
     ports: u32,
     bits: Bits,
@@ -132,7 +134,7 @@ pub(super) struct Switch {
 }
 
 impl Switch {
-    /// Stands for no group, since all ids are in use.
+    /// The answer if all ids are in use.
     pub(super) const NO_GROUP: u64 = u64::MAX;
 
     pub(super) fn new(ids: u32, ports: u32) -> Self {
@@ -182,7 +184,7 @@ impl Switch {
         (0..self.bits.each).all(|word| (reached[word] | out[word]) & self.mask(word) == self.mask(word))
     }
 
-    /// Takes a packet of a port.
+    /// Processes a packet of a port.
     pub(super) fn take(&mut self, port: u32, packet: Packet) -> Sent {
         let Packet { request, group, number, .. } = packet;
         let id = self.id(group);
@@ -209,7 +211,7 @@ impl Switch {
         if let Some(id) = id {
             let reached = self.ports(|word| self.bits.line(id)[word]);
             if !reached.is_empty() && !self.lines[id].is_closing {
-                // A mistake of a member, which must not keep the others waiting.
+                // This is a mistake of a member; it must not make the others wait forever.
                 self.lines[id].is_refused = true;
                 sent.ready = Some((Packet { refused: true, ..self.ready(id, group, &reached) }, reached));
             }
@@ -219,7 +221,7 @@ impl Switch {
         sent
     }
 
-    /// Answers a `getId`; an old one, which a newer one of the port has passed, has no effect.
+    /// Answers a `getId`; an old one that a newer one of the same port has overtaken has no effect.
     fn give_id(&mut self, port: u32, packet: Packet) -> Option<Packet> {
         let (last, mut group) = self.given[port as usize];
         if packet.number < last {
@@ -247,14 +249,14 @@ impl Switch {
         let answer = Some(packet.answered(true));
         let last = self.last_ready(id, port);
         if packet.number <= last {
-            // The port has its `ready`, or will get it, also if the group has ended meanwhile.
+            // The port has received its `ready` or will receive it, even if the group has ended meanwhile.
             return Sent { answer, ready: None };
         }
         if packet.number > last + 1 || self.lines[id].is_closing {
             return refused;
         }
         self.bits.set(id, port, true);
-        // It has got the last `ready`, or it would not be here.
+        // The port has received the last `ready`; otherwise it could not have made this request.
         self.bits.set(id + 2 * self.ids, port, false);
         if !self.all_reached(id) {
             return Sent { answer, ready: None };
@@ -264,7 +266,7 @@ impl Switch {
         Sent { answer, ready: Some((self.ready(id, packet.group, &members), members)) }
     }
 
-    /// The next `ready` of a group, which these ports get.
+    /// Makes the next `ready` of a group for these ports.
     fn ready(&mut self, id: usize, group: u64, ports: &[u32]) -> Packet {
         self.lines[id].ready += 1;
         ports.iter().for_each(|port| self.bits.set(id + 2 * self.ids, *port, true));
@@ -279,7 +281,7 @@ impl Switch {
         }
     }
 
-    /// Number of the last `ready` that a port got.
+    /// Number of the last `ready` that was sent to a port.
     fn last_ready(&self, id: usize, port: u32) -> u64 {
         let Line { ready, is_refused, .. } = self.lines[id];
         ready - u64::from(is_refused && !self.bits.get(id, port))
@@ -296,7 +298,7 @@ impl Switch {
 mod tests {
     use super::*;
 
-    /// Lets a port ask, and returns the answer's group and whether it is refused.
+    /// Sends a request of a port; returns the group in the answer and whether the answer is a refusal.
     fn ask(switch: &mut Switch, port: u32, request: Request, group: u64, number: u64) -> (u64, bool) {
         let answer = switch.take(port, Packet::new(request, group, number)).answer.unwrap();
         assert!(answer.is_ack && answer.is_about(&Packet::new(request, group, number)));
@@ -339,7 +341,7 @@ mod tests {
     fn repeated_packets_count_once() {
         let mut switch = Switch::new(4, 100);
         let first = group(&mut switch, 100, 1);
-        // The same request gets the same group, and an older one nothing.
+        // The same request gets the same group; an older request gets no answer.
         assert_eq!(ask(&mut switch, 0, Request::GetId, Switch::NO_GROUP, 1).0, first);
         let second = group(&mut switch, 2, 2);
         assert_ne!(first, second);
@@ -350,7 +352,7 @@ mod tests {
                 assert!(reach(&mut switch, port, first, number).is_empty());
             }
             assert_eq!(reach(&mut switch, 99, first, number).len(), 100);
-            // After `ready`: not the next barrier.
+            // A repeated request after `ready` does not count for the next barrier.
             assert!((0..100).all(|port| reach(&mut switch, port, first, number).is_empty()));
             assert!(!(0..100).any(|port| switch.bits.get(0, port)));
             let ready = Packet::new(Request::Ready, first, number);
@@ -367,7 +369,7 @@ mod tests {
         assert_eq!(ask(&mut switch, 2, Request::GetId, Switch::NO_GROUP, 1).0, Switch::NO_GROUP);
         assert!(reach(&mut switch, 0, former, 1).is_empty());
         assert_eq!(reach(&mut switch, 1, former, 1), [0, 1]);
-        // A barrier too far, and a port that takes no part.
+        // Requests for a barrier that is not the next one, and of a port that takes no part.
         assert!(
             ask(&mut switch, 0, Request::Reached, former, 3).1 && ask(&mut switch, 2, Request::Reached, former, 2).1
         );
@@ -387,7 +389,7 @@ mod tests {
         assert!(reach(&mut switch, 1, group, 1).is_empty());
         assert!(!ask(&mut switch, 0, Request::Free, former, 2).1);
         assert_eq!(reach(&mut switch, 2, group, 1), [1, 2]);
-        // The end of a group in whose barrier a port waits.
+        // A group ends while a port waits in its barrier.
         assert!(reach(&mut switch, 1, group, 2).is_empty());
         let sent = switch.take(2, Packet::new(Request::Free, group, 5));
         assert_eq!(sent.ready, Some((Packet { refused: true, ..Packet::new(Request::Ready, group, 2) }, vec![1])));

@@ -1,17 +1,17 @@
 //! Topologies: the links between the network interfaces of the ranks, and the static route of each pair of ranks.
 //!
-//! Each cable is two directed links with numbers of their own. In fat trees and dragonflies the cable between a rank and
-//! its switch counts too, so two different ranks are always at least two links apart; in a torus a rank's interface is
-//! the node itself.
+//! Each cable is two directed links with numbers of their own. In fat trees and dragonflies the cable between a rank
+//! and its switch counts too, so the route between two different ranks has at least two links; in a torus a rank's
+//! interface is the node itself.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The most ranks that a topology may have room for.
+/// Maximum number of ranks of a topology.
 const MAX_RANKS: u64 = 1 << 20;
-/// The most directed links of a topology.
+/// Maximum number of directed links of a topology.
 const MAX_LINKS: u64 = 1 << 24;
 
 /// A topology: which links a message passes between the network interfaces of two ranks.
@@ -69,7 +69,7 @@ struct Stage {
 impl Stage {
     const BOTTOM: Self = Self { first: 0, below: 1, planes: 1 };
 
-    /// Number of links, of a tree of `ranks`.
+    /// Number of links of this stage in a tree of `ranks` ranks.
     fn links(self, ranks: u64) -> u64 {
         (ranks / self.below).saturating_mul(self.planes).saturating_mul(2)
     }
@@ -93,7 +93,7 @@ impl Stage {
     }
 }
 
-/// The place of `other` among all numbers but `own`.
+/// The index of `other` among all numbers except `own`.
 fn among_others(own: u64, other: u64) -> u64 {
     other - u64::from(other > own)
 }
@@ -413,7 +413,8 @@ mod tests {
         links
     }
 
-    /// The most messages on a link while each rank sends one to the rank that `to` gives: on links up, and down.
+    /// The maximum number of messages on an uplink, and on a downlink, while each rank sends one to the rank that `to`
+    /// gives.
     fn most_on_a_link(tree: &Topology, to: impl Fn(u32) -> u32) -> [usize; 2] {
         let mut loads = vec![0; tree.links()];
         for from in 0..tree.ranks().unwrap() {
@@ -537,7 +538,7 @@ mod tests {
     #[test]
     fn known_routes() {
         let tree = fat_tree(&[2, 2], &[2, 1]);
-        // 8 links between ranks and switches, then 2 of each of the 2 parents of each switch.
+        // 8 links between ranks and switches, then 2 links to each of the 2 parents of each switch.
         assert_eq!(tree.links(), 16);
         assert_eq!(route(&tree, 0, 1), [0, 3]);
         assert_eq!(route(&tree, 0, 2), [0, 8, 13, 5]);
@@ -548,7 +549,7 @@ mod tests {
         assert_eq!(route(&torus, 0, 2), [0, 2]);
         assert_eq!(route(&torus, 0, 3), [1]);
         assert_eq!(route(&torus, 3, 4), [6, 16]);
-        // 12 links of ranks, 2 in each of 3 groups, and 6 between groups.
+        // 12 links to ranks, 2 in each of 3 groups, and 6 between groups.
         let dragonfly = dragonfly(3, 2, 1);
         assert_eq!(dragonfly.links(), 24);
         assert_eq!(route(&dragonfly, 0, 1), [0, 12, 3]);

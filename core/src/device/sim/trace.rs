@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::network::Time;
 
-/// The last messages of a simulation, to be read after its end, also if that is an error
-/// ([`Simulation::trace`](crate::sim::Simulation::trace)). Its text has a line a message, in the order in which they were
-/// complete at their receivers: that time; sender and receiver; operation and bytes; the time at which it was posted; and for
-/// how long it waited to enter the network (for the sender's interface, for a link that was down, to be sent again,
-/// for the messages before it), was on the way, and waited for the receiver's interface.
+/// The last messages of a simulation, which can be read after its end, even if it ends with an error
+/// ([`Simulation::trace`](crate::sim::Simulation::trace)). Its text has a line per message, in the order in which they
+/// were complete at their receivers: the time of completion; sender and receiver; operation and bytes; the time at
+/// which it was posted; and for how long it waited to enter the network (for the sender's interface, for a link that
+/// was down, to be sent again, for the messages before it), was in transit, and waited for the receiver's interface.
 ///
 /// ```
 /// use farside_core::sim::{Simulation, Trace};
@@ -29,19 +29,19 @@ struct Ring {
     lines: VecDeque<Line>,
 }
 
-/// A message that has landed.
+/// A message that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) what: &'static str,
     pub(super) bytes: usize,
-    /// Posted, entered, at the receiver's interface, landed.
+    /// The times at which it was posted, entered the network, reached the receiver's interface, and was complete.
     pub(super) times: [Time; 4],
 }
 
 impl Trace {
-    /// An empty trace with room for `messages`; of more it keeps the last.
+    /// An empty trace that keeps the last `messages` messages.
     #[must_use]
     pub fn last(messages: usize) -> Self {
         Self(Arc::new(Mutex::new(Ring { room: messages, lines: VecDeque::new() })))

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The world of a simulation: its ranks, each a coroutine with a clock of its own, and the events to come.
+//! The world of a simulation: its ranks, each a coroutine with its own clock, and the future events.
 //!
-//! All ranks run on one thread. A rank runs until it calls its device at a time at which other events are still to happen;
-//! then it yields until they have happened. So whatever ranks do to each other happens in the order of virtual time, and
-//! events of one time in an order that the seed decides. Coroutines switch in tens of nanoseconds, threads that pass a baton in
-//! some microseconds, and every event is a switch.
+//! All ranks run on one thread. A rank runs until it calls its device while earlier events are still to happen; then it
+//! yields until they have happened. So whatever ranks do to each other happens in the order of virtual time, and events
+//! of one time in an order that the seed decides. Every event is a switch between ranks, which takes tens of
+//! nanoseconds with coroutines, but microseconds with threads.
 
 mod atomics;
 mod barrier;
@@ -46,63 +46,63 @@ pub(crate) type Fiber = Coroutine<(), (), (), DefaultStack>;
 /// makes progress.
 const IDLE_CALLS: u32 = 16;
 
-/// After this many calls at one time it waits too, also if they had an effect: it may wait for what others do.
+/// After this many calls at one time it waits too, even if they had an effect: it may depend on other ranks.
 const CALLS: u32 = 1000;
 
 /// Time for which a rank whose polls find nothing waits if no later event is known.
 const IDLE_TIME: Time = 100_000;
 
-/// Upper bound of this time, after repeated polls that find nothing.
+/// Maximum of this time, after repeated polls that find nothing.
 const MOST_IDLE_TIME: Time = 1_000_000_000;
 
 /// Time without an event of the network or work of a rank after which all ranks count as waiting for each other.
 const STILL: Time = 100_000_000_000_000;
 
-/// Reason for which a rank does not run.
+/// Why a rank does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sleeping {
     #[default]
     No,
-    /// Until an event wakes it or its time is over.
+    /// It sleeps until an event wakes it or its time is over.
     Parked,
-    /// Until this time: an event has woken it.
+    /// An event has woken it; it runs again at this time.
     Waking(Time),
-    /// Until all ranks have reached a fence.
+    /// It waits until all ranks have reached a fence.
     AtFence,
 }
 
 #[derive(Default)]
 pub(crate) struct Rank {
     clock: Cell<Time>,
-    /// The clock when all earlier events had happened last.
+    /// The last clock value at which all earlier events had happened.
     seen: Cell<Time>,
     yielder: Cell<Option<NonNull<Yielder<(), ()>>>>,
     sleeping: Cell<Sleeping>,
-    /// Number of times that the rank has yielded; an earlier event does not resume it.
+    /// Number of times that the rank has yielded; an event of an earlier yield does not resume it.
     yields: Cell<u64>,
     idle_calls: Cell<u32>,
     /// Calls at the present clock.
     calls: Cell<u32>,
-    /// Time for which it waits after the next polls that find nothing.
+    /// How long it waits after the next polls that find nothing.
     idle_time: Cell<Time>,
-    /// The end of the time for which the rank is parked.
+    /// The time at which the rank's park ends.
     deadline: Cell<Time>,
-    /// The time of its timer: one for all parks, so that those that end early leave no events.
+    /// The time of its timer. All parks share one timer, so that those that end early leave no events.
     timer: Cell<Option<Time>>,
     pub(super) inbox: RefCell<VecDeque<Incoming>>,
-    /// A peer has changed this rank's memory since its last poll.
+    /// Whether a peer has changed this rank's memory since its last poll.
     pub(super) woken: Cell<bool>,
-    /// Number of packets to each peer that it has not taken.
+    /// Number of packets to each peer that the peer has not received.
     pub(super) untaken: Rc<RefCell<FxHashMap<u32, usize>>>,
-    /// Messages of this rank that have not landed.
+    /// Number of messages of this rank that have not arrived.
     pub(super) flying: Cell<u32>,
     pub(super) ended: Cell<Option<Leave>>,
-    /// Messages that wait to enter the network at its interface.
+    /// Number of messages that wait to enter the network at its interface.
     entering: Cell<u32>,
     /// Time at which the rank dies, and whether it has died.
     pub(crate) dies: Cell<Option<Time>>,
     pub(crate) died: Cell<bool>,
-    /// Factor of the times of its processor.
+    /// Factor by which the times of its processor are multiplied.
     pub(crate) slowness: Cell<f64>,
     /// Words that its interface has changed and not written back.
     pub(super) kept: RefCell<Vec<KeptWord>>,
@@ -127,7 +127,7 @@ pub(crate) struct World {
     pub(super) traffic: RefCell<Traffic>,
     pub(super) switch: Option<RefCell<SwitchBarrier>>,
     pub(crate) receives: Receives,
-    /// Lists that are not matched, by sender and receiver.
+    /// Lists that are not yet matched, by sender and receiver.
     pub(super) lists: RefCell<FxHashMap<(u32, u32), Unmatched>>,
     events: RefCell<BinaryHeap<Event>>,
     number: Cell<u64>,
@@ -139,9 +139,9 @@ pub(crate) struct World {
     pub(super) lost: Cell<Option<u32>>,
     /// The time of the last event of the network or of the last work of a rank.
     last_event: Cell<Time>,
-    /// Number of events of messages to come.
+    /// Number of future events of messages.
     under_way: Cell<u64>,
-    /// All ranks wait for each other.
+    /// Whether all ranks wait for each other.
     still: Cell<bool>,
     /// Whether interfaces keep the words that their atomics change.
     pub(crate) incoherent: Cell<bool>,
@@ -194,7 +194,7 @@ impl World {
         self.epoch + Duration::from_nanos(self.clock(rank) / 1000)
     }
 
-    /// The processor of a rank works for `time`.
+    /// Lets the processor of a rank work for `time`.
     pub(super) fn work(&self, rank: u32, time: Time) {
         let r = self.rank(rank);
         let factor = r.slowness.get();
@@ -322,7 +322,7 @@ impl World {
         self.push((time, tie), Happens::Timer { rank });
     }
 
-    /// The timer of a rank has gone off; returns whether the rank's time is over.
+    /// Handles the timer of a rank; returns whether the rank's time is over.
     fn ring(&self, rank: u32, time: Time) -> bool {
         let r = self.rank(rank);
         if r.timer.get() != Some(time) {
@@ -344,7 +344,7 @@ impl World {
         let time = time.max(r.clock.get());
         let wakes = match r.sleeping.get() {
             Sleeping::Parked => true,
-            // The rank yields again after the earlier one, so the later one has no effect.
+            // After the earlier event the rank yields again, so the later event has no effect.
             Sleeping::Waking(planned) => time < planned,
             Sleeping::No | Sleeping::AtFence => false,
         };
@@ -354,7 +354,7 @@ impl World {
         }
     }
 
-    /// A packet of `source` has been taken by `rank`: there is room for another one.
+    /// Records that `rank` has received a packet of `source`, so that there is room for another one.
     pub(super) fn taken(&self, source: u32, rank: u32) {
         self.receives.taken(source, rank);
         let mut untaken = self.rank(source).untaken.borrow_mut();
@@ -367,7 +367,7 @@ impl World {
         }
     }
 
-    /// A rank has ended out of order.
+    /// Records that a rank has ended out of order.
     pub(crate) fn lose(&self, rank: u32) {
         if self.lost.get().is_none() {
             self.lost.set(Some(rank));
@@ -383,7 +383,7 @@ impl World {
         self.counters.set(counters);
     }
 
-    /// Starts the way of a message there, or back.
+    /// Starts the transit of a message, or of its answer.
     pub(super) fn launch(&self, flight: &Rc<Flight>, ready: Time) {
         let passage = flight.passage();
         self.count(passage.bytes);
@@ -392,8 +392,8 @@ impl World {
             return self.push((ready, 0), Happens::Landed(Rc::clone(flight)));
         }
         let enters = self.traffic.borrow_mut().enter(passage, ready);
-        // Links are given in the order in which messages enter. The clock of a rank that sends may be ahead of the events,
-        // so a message that need not wait goes behind those of its interface that do.
+        // Links are assigned in the order in which messages enter. The clock of a sending rank may be ahead of the
+        // events, so even a message that need not wait queues behind those that wait at its interface.
         let entering = self.entering(passage.from);
         if enters > ready || entering.get() > 0 {
             entering.set(entering.get() + 1);
@@ -419,7 +419,7 @@ impl World {
         self.traffic.borrow().costs(from, to)
     }
 
-    /// Lets an event of the network happen.
+    /// Carries out an event of the network.
     fn happen(&self, time: Time, happens: Happens) {
         self.last_event.set(self.last_event.get().max(time));
         self.under_way.set(self.under_way.get() - 1);
@@ -460,7 +460,7 @@ impl World {
         }
     }
 
-    /// Notes a message that has landed in the trace.
+    /// Records a message that has arrived in the trace.
     fn note(&self, flight: &Flight, time: Time) {
         if let Some(trace) = &*self.trace.borrow() {
             trace.landed(flight.line(time));
@@ -472,10 +472,10 @@ impl World {
         self.rank(rank).ended.get() == Some(Leave::Lost)
     }
 
-    /// A message acts on its target.
+    /// Lets a message act on its target.
     fn arrive(&self, flight: &Rc<Flight>, time: Time) {
         let (origin, target) = (flight.origin, flight.target);
-        // Before a packet gives its bytes away.
+        // This must precede the move of a packet's bytes.
         self.note(flight, time);
         let incoming = self.act(flight, time);
         if let Some(packet) = incoming {
@@ -493,7 +493,7 @@ impl World {
         } else if flight.turn_back() {
             self.launch(flight, time);
         } else {
-            // The acknowledgement, which keeps no interface busy.
+            // This is the acknowledgement, which occupies no interface.
             let latency = if origin == target { 0 } else { self.costs(origin, target).latency };
             self.push((time + latency, 0), Happens::Complete(Rc::clone(flight)));
         }

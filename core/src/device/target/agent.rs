@@ -1,5 +1,6 @@
 //! The agent: a thread that serves requests while its rank computes. It is started with the first region for which
-//! peers may need help at any time (a lockable window over memory that is not mapped), otherwise never.
+//! peers may need help at any time (a lockable window over memory that is not mapped); without such a region it is
+//! never started.
 //!
 //! Its doorbell is a futex in the rank's memory: 0 without an agent, odd after one was started.
 

@@ -26,10 +26,10 @@ pub(crate) use request::{Code, failure, status};
 pub(crate) use shared_memory::{Layout, SharedMemory};
 pub(crate) use transfer::{Piece, Pieces};
 
-/// Sleep of a rank with requests in progress before it checks again whether their targets have made progress.
+/// Maximum sleep of a rank with requests in progress before it checks again whether their targets have made progress.
 const MAX_SLEEP: Duration = Duration::from_micros(50);
 
-/// Both sides of one rank: its requests to targets, and its service as a target. The owner of the exposed memory drops
+/// Both roles of one rank: its requests to targets, and its service as a target. The owner of the exposed memory drops
 /// this first, since that ends the agent.
 #[derive(Debug)]
 pub(crate) struct TargetService<M: SharedMemory> {
@@ -88,8 +88,8 @@ impl<M: SharedMemory> TargetService<M> {
         self.transfers.borrow().any_to(peer)
     }
 
-    /// Has rank `peer` do `pieces`, calls `meanwhile`, and has the peer do `last` after all of them.
-    /// [`poll`](Self::poll) reports completion under `id`.
+    /// Requests `pieces` from rank `peer`, calls `meanwhile`, and requests `last`, which the peer does after all of
+    /// them. [`poll`](Self::poll) reports completion under `id`.
     #[inline]
     pub(crate) fn post(
         &self,

@@ -28,7 +28,7 @@ use crate::stats::{Kind, Stats};
 
 /// Bytes that fit into a slot.
 pub(super) const INLINE_BYTES: usize = 24;
-/// Replaces the bounce offset if the bytes are in the slot.
+/// The bounce offset that means that the bytes are in the slot.
 pub(super) const INLINE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Server {
     }
 }
 
-/// A lock that lets one thread in at a time.
+/// A lock that one thread holds at a time.
 pub(super) trait Exclusive {
     fn exclusively<T>(&self, f: impl FnOnce() -> T) -> T;
 }

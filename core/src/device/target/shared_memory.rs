@@ -22,7 +22,7 @@ pub(crate) trait SharedMemory: Debug + Send + Sync + 'static {
     /// The memory of rank `number`, which may be this rank.
     fn memory(&self, number: usize) -> &Mapping;
 
-    /// The place of the service's part in each rank's memory; initially zero.
+    /// Where the service's part is in each rank's memory, which is initially zero.
     fn layout(&self) -> &Layout;
 
     /// Wakes rank `number` if it sleeps. The caller has issued a full fence before.

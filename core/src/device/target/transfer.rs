@@ -18,10 +18,10 @@ use crate::stats::{Kind, Stats};
 /// targets' agents.
 const POLLS_BEFORE_WAKE: u32 = 128;
 
-/// Maximum number of transfers in progress; more are refused until some complete.
+/// Maximum number of transfers in progress; further ones are refused until some complete.
 const MAX_TRANSFERS: usize = 64;
 
-/// The pieces of one transfer: usually few.
+/// The pieces of one transfer, usually at most two.
 pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 
 /// Number of chunks of the bounce buffer, so that one is filled while others are served.
@@ -46,7 +46,7 @@ pub(crate) struct Piece {
 /// A work request that its target serves.
 #[derive(Debug)]
 struct Transfer {
-    /// Unique; `id` need not be.
+    /// A unique number; `id` need not be unique.
     serial: u64,
     id: u64,
     peer: u32,
@@ -136,8 +136,9 @@ impl Transfers {
     }
 
     /// Wakes the agents of targets that are not inside the runtime: those whose progress counter did not change since
-    /// the last call. This is not done at once, because a target that is about to return to the runtime serves sooner
-    /// than its agent could wake up. Returns whether all targets with outstanding requests are outside the runtime.
+    /// the last call. This is not done immediately, because a target that is about to return to the runtime serves
+    /// sooner than its agent could wake up. Returns whether all targets with outstanding requests are outside the
+    /// runtime.
     pub(super) fn wake_agents(&mut self, memory: &impl SharedMemory, stats: &Stats) -> bool {
         let mut all_absent = true;
         for (peer, queue) in self.queues.iter_mut().enumerate().filter(|(_, q)| !q.outstanding.is_empty()) {

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
 const OP: &str = "open the tcp device";
-/// Addresses at which a rank accepts connections.
+/// Maximum number of addresses at which a rank accepts connections.
 const MOST_ADDRESSES: usize = 8;
 
 /// The endpoint address of a rank, which it publishes.
@@ -37,7 +37,7 @@ impl EndpointAddress {
 /// A host, and its addresses that others may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// The same for processes with the same network.
+    /// Equal for processes with the same network.
     pub(super) name: Vec<u8>,
     /// The name in a table of routes.
     pub(super) node: String,
@@ -151,7 +151,7 @@ pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<Vec<IpA
         return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
     }
     let mut all = Vec::new();
-    // Those in a common network first: an address may lead to several hosts that do not know each other.
+    // Addresses in a common network come first: an address may lead to several hosts that do not know each other.
     let to = || others.iter().flat_map(|host| host.addresses()).filter(|to| !own.has(*to));
     for to in to().filter(|to| own.reaches(*to)).chain(to().filter(|to| !own.reaches(*to))) {
         if let Some(at) = route(to).filter(|at| !all.contains(at)) {
@@ -169,7 +169,7 @@ pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<Vec<IpA
     Ok(all)
 }
 
-/// The own address of the route to another one; nothing is sent.
+/// The local address of the route to another address; nothing is sent.
 fn route(to: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;

@@ -1,6 +1,7 @@
 //! The agent: a thread that handles what arrives while its rank computes. It is started with the first connection that
-//! this rank makes, with the first region that peers may access at any time, or when the rank first sleeps elsewhere. Without
-//! such a region it only accepts connections, unless one is being made or has no room for what waits to be sent.
+//! this rank makes, with the first region that peers may access at any time, or when the rank first sleeps elsewhere.
+//! Without such a region it only accepts connections, except while a connection is being made or has no room for
+//! waiting data.
 //!
 //! The agent leaves the sockets to a rank that polls, which it sees by the number of its polls, or that sleeps on them. It
 //! looks after a rank that polls every [`CHECK_INTERVAL`]; a rank that wakes up rings it if it has gone to sleep for longer.
@@ -19,7 +20,7 @@ use crate::stats::Stats;
 
 /// Interval at which the agent checks whether the rank computes.
 const CHECK_INTERVAL: Duration = Duration::from_micros(500);
-/// Longest sleep of the agent.
+/// Maximum sleep of the agent.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// The state that the rank and its agent share.
@@ -39,7 +40,7 @@ pub(super) struct Shared {
     /// Whether peers may access memory of this rank while it computes.
     serves: AtomicBool,
     stops: AtomicBool,
-    /// Called at the next event.
+    /// The waker that is called at the next event.
     elsewhere: Mutex<Option<Waker>>,
     pub(super) agent_stats: Stats,
 }
@@ -73,7 +74,7 @@ impl Shared {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the agent serve from now on.
+    /// Makes the agent serve from now on.
     pub(super) fn serve(&self) {
         self.serves.store(true, Ordering::SeqCst);
         self.agent_wake.wake();
@@ -97,9 +98,9 @@ impl Shared {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Announces that the rank is about to sleep, and calls `ready`. The agent locks the engine for what it does and then
+    /// Announces that the rank is about to sleep, and calls `ready`. The agent locks the engine for its work and then
     /// reads the announcement: either it wakes the rank, or `ready`, which locks the engine too, sees what it has done.
-    /// Sleeps by `wait` unless `ready` returns true; returns its result.
+    /// Sleeps by calling `wait` unless `ready` returns true; returns the result of `ready`.
     pub(super) fn sleep(&self, ready: impl FnOnce() -> bool, wait: impl FnOnce()) -> bool {
         self.parked.store(true, Ordering::SeqCst);
         // The agent leaves the sockets to a rank that sleeps on them.
@@ -116,7 +117,8 @@ impl Shared {
         ready
     }
 
-    /// Has `waker` called at the next event. An agent that has had none since the last call is still on the sockets.
+    /// Makes the agent call `waker` at the next event. An agent without an event since the last call still waits on the
+    /// sockets.
     pub(super) fn sleep_elsewhere(&self, waker: &Waker) {
         let before = self.elsewhere().replace(Arc::clone(waker));
         if before.is_none() {
@@ -136,7 +138,7 @@ impl Shared {
     }
 }
 
-/// The thread; dropping it ends it.
+/// The thread of the agent; dropping this ends the thread.
 #[derive(Debug)]
 pub(super) struct Agent {
     shared: Arc<Shared>,

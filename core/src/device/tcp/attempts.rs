@@ -1,4 +1,4 @@
-//! Attempts to connect to a peer: in rounds, on one way after the other, until the limit of silence.
+//! Attempts to connect to a peer: each round tries all ways in turn, until the limit of silence.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl Engine {
         self.topology.first(self.me, peer, false).len() > 1 || !self.topology.relays(self.me, peer).is_empty()
     }
 
-    /// Takes the next way to a peer, or begins another round, or gives up.
+    /// Tries the next way to a peer, or begins another round, or gives up.
     pub(super) fn attempt_failed(&mut self, peer: u32, e: &io::Error) {
         let (silence, now) = (self.silence, Instant::now());
         let mut begun = now;
@@ -69,14 +69,14 @@ impl Engine {
         {
             match conn.stage {
                 Stage::Connecting(_) => begun = conn.since,
-                // The other side has ended it since this rank did not continue with it.
+                // The other side has ended the connection because this rank did not continue the handshake.
                 Stage::Begun(..) if now.duration_since(conn.since) >= FIRST => state.dialing_since = None,
                 _ => {}
             }
             let is_up = conn.ask.is_none() && matches!(conn.stage, Stage::Connected(_) | Stage::Begun(..));
             let is_reached = is_up && e.kind() != io::ErrorKind::TimedOut;
             state.round.is_reached |= is_reached;
-            // A peer that was silent is there after all: it may be connecting itself, and gets the whole time again.
+            // The silent peer has answered: it may itself be connecting, so it gets the full time again.
             if is_reached
                 && let Some((since, 0)) = state.dialing_since
                 && now.duration_since(since) >= silence
@@ -111,7 +111,7 @@ impl Engine {
         self.connection_lost(peer, error);
     }
 
-    /// The error of a peer to which no connection can be established or re-established.
+    /// The error for a peer to which no connection can be established or re-established.
     fn cannot_connect(&self, peer: u32, is_refused: bool, e: &io::Error, tried: &str, broke: Option<String>) -> Error {
         let error = |kind, cause: String| self.error(kind, "connect to a peer", peer).cause(cause);
         let network = "check the network between the hosts, its firewalls, and FARSIDE_TCP_INTERFACE";
@@ -166,7 +166,7 @@ impl Engine {
     fn look_at_attempt(&mut self, peer: u32, number: u64) {
         let Some(conn) = self.conns.get(number) else { return };
         let time = conn.since.elapsed();
-        // A relay answers by its agent; a peer may compute.
+        // A relay's agent answers even if the rank computes; a peer may compute.
         let is_bounded = conn.ask.is_some() || matches!(conn.stage, Stage::Connecting(_));
         let next = self.peers[peer as usize].round.at + 1;
         self.arm_timer(LOOK);

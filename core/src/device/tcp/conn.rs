@@ -16,7 +16,7 @@ use super::sys::{self, Blocks};
 use super::ways::Way;
 use crate::device::Block;
 
-/// Time without a byte after which the kernel probes the other side, and between two probes.
+/// Time without a byte after which the kernel probes the other side, and time between two probes.
 const IDLE: Duration = Duration::from_secs(2);
 const PROBES: Duration = Duration::from_secs(1);
 
@@ -25,9 +25,9 @@ const PROBES: Duration = Duration::from_secs(1);
 pub(super) enum Stage {
     /// Accepted; this rank has sent the challenge.
     Accepted([u8; SECRET]),
-    /// The kernel connects.
+    /// The kernel connects to this rank.
     Connecting(u32),
-    /// Connected; the challenge of the other side is due.
+    /// Connected to this rank; the challenge of the other side is due.
     Connected(u32),
     /// This rank has sent the first message; the answer is due.
     Begun(u32, Box<HandshakeState>),
@@ -48,13 +48,13 @@ pub(super) struct Ask {
     pub(super) hops: u8,
 }
 
-/// A request that this rank, a relay, serves, until there is a connection to the target.
+/// A request that this rank serves as a relay, until there is a connection to the target.
 #[derive(Debug)]
 pub(super) struct Bridge {
     pub(super) target: u32,
     pub(super) origin: u32,
     pub(super) hops: u8,
-    /// The ways that are left, the next one at the end.
+    /// The remaining ways; the next one is at the end.
     pub(super) ways: Vec<Way>,
     pub(super) back: Option<u64>,
     /// Whether nothing listens at an address of the target.
@@ -76,14 +76,14 @@ pub(super) struct Conn {
     reading: bool,
     /// Whether the send buffer of the kernel was full at the last attempt, and the kernel has not reported room since.
     pub(super) is_full: bool,
-    /// The request to the other side, which is a relay.
+    /// The request to the other side, if that is a relay.
     pub(super) ask: Option<Ask>,
-    /// The connection for which this rank, a relay, makes this one.
+    /// The connection for which this rank makes this one as a relay.
     pub(super) front: Option<u64>,
     /// The bytes that a relayed connection has to send, and whether its other side receives no more.
     pub(super) pipe: Vec<u8>,
     pub(super) is_deaf: bool,
-    /// Whether the kernel of the other side owed an acknowledgement at the last look.
+    /// Whether the kernel of the other side owed an acknowledgement at the last check.
     is_owed: Cell<bool>,
     /// Whether a warning has said that the other side does not authenticate itself.
     pub(super) is_warned: bool,
@@ -162,7 +162,7 @@ impl Conn {
         let _ = epoll::modify(epoll, &self.socket, epoll::EventData::new_u64(number), interest);
     }
 
-    /// Whether this rank passes bytes on by this connection, or is about to.
+    /// Whether this rank relays this connection, or is about to.
     pub(super) fn is_relayed(&self) -> bool {
         self.front.is_some() || matches!(self.stage, Stage::Bridging(_) | Stage::Relay(_))
     }
@@ -195,8 +195,8 @@ impl Conn {
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Receives: first into `direct`, then into the buffer. Returns how many bytes `direct` got, and whether all blocks are
-    /// full; `None` if nothing has arrived.
+    /// Receives bytes first into `direct`, then into the buffer. Returns how many bytes `direct` got, and whether all
+    /// blocks are full; `None` if nothing has arrived.
     ///
     /// # Safety
     /// The blocks are valid for writes.
@@ -275,7 +275,7 @@ impl Conn {
         }
     }
 
-    /// Sends what is encrypted.
+    /// Sends the encrypted bytes that are pending.
     #[allow(unsafe_code)]
     pub(super) fn flush_seal(&mut self) -> io::Result<()> {
         let Self { socket, seal: Some(seal), .. } = self else { return Ok(()) };
@@ -288,14 +288,14 @@ impl Conn {
         Ok(())
     }
 
-    /// Whether the kernel of the other side has everything.
+    /// Whether the kernel of the other side has acknowledged everything.
     pub(super) fn is_flushed(&self) -> bool {
         self.seal.as_ref().is_none_or(|seal| seal.pending().is_empty()) && sys::unacknowledged(self.socket.as_fd()) == 0
     }
 
-    /// Whether the kernel of the other side has been silent for longer than `silence`, and has owed an acknowledgement at
-    /// this look and at the last one. A receiver that computes closes its window; probes, at growing intervals, then
-    /// find out whether its host is there.
+    /// Whether the kernel of the other side has been silent for longer than `silence`, and has owed an acknowledgement
+    /// at this check and at the last one. A receiver that computes closes its window; probes, at growing intervals,
+    /// then find out whether its host is there.
     pub(super) fn is_silent(&self, silence: Duration) -> bool {
         let since = sys::unanswered(self.socket.as_fd());
         self.is_owed.replace(since.is_some()) && since.is_some_and(|time| time > silence)

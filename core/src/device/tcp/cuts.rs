@@ -24,7 +24,7 @@ struct Proxy {
 #[derive(Default)]
 struct State {
     cuts: AtomicUsize,
-    /// Whether every connection is cut at once.
+    /// Whether every connection is cut immediately.
     is_dead: AtomicBool,
     stops: AtomicBool,
 }
@@ -43,7 +43,7 @@ impl Proxy {
                 }
                 let (Ok(to), false) = (TcpStream::connect(to), shared.is_dead.load(Ordering::SeqCst)) else { continue };
                 if most > 0 && numbers.next().is_multiple_of(2) {
-                    // The rest of what is on its way is discarded.
+                    // The remaining bytes in transit are discarded.
                     for socket in [&from, &to] {
                         set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
                     }
@@ -84,7 +84,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, mut left: u64, state: &State) 
     }
     state.cuts.fetch_add(usize::from(left == 0), Ordering::SeqCst);
     for socket in [from, to] {
-        // It may have ended.
+        // The connection may have ended.
         let _ = socket.shutdown(Shutdown::Both);
     }
 }
@@ -117,11 +117,11 @@ unsafe fn sum(_code: u32, to: *mut u8, operand: *const u8, old: *mut u8, len: us
     true
 }
 
-/// Bytes that each origin writes at each target, and words that it adds to, shared by all.
+/// Number of bytes that each origin writes at each target, and of words that all origins add to.
 const OWN: usize = 160 << 10;
 const WORDS: usize = 4000;
 
-/// A rank that uses all others.
+/// A rank that communicates with all others.
 struct Rank<'a> {
     device: &'a TcpDevice,
     /// Regions of all ranks.

@@ -1,4 +1,4 @@
-//! Ranks that cannot connect directly communicate over others; who asks for that without a reason is refused.
+//! Ranks that cannot connect directly communicate over relays; a relay refuses a request without a reason.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,8 @@ use crate::stats::Kind;
 /// An address to which the kernel connects nothing.
 const NOWHERE: &str = "255.255.255.255:9";
 
-/// Makes ranks 0 and 2 unable to connect directly, and 1, and all after 2, belong to hosts that share networks with both.
+/// Makes ranks 0 and 2 unable to connect directly; rank 1 and all ranks after 2 are on hosts that share networks with
+/// both.
 fn triangle(ranks: &[TcpDevice]) {
     for (me, rank) in ranks.iter().enumerate() {
         let topology = &mut rank.shared.lock().topology;
@@ -42,7 +43,7 @@ fn relayed(rank: &TcpDevice) -> u64 {
     sum
 }
 
-/// Ends the connections that a rank passes on, which then reaches `target` no more.
+/// Ends the connections that a rank relays, and makes `target` unreachable for it.
 fn cut(rank: &TcpDevice, target: u32) {
     let mut engine = rank.shared.lock();
     let relays: Vec<u64> = engine
@@ -168,7 +169,7 @@ fn requests_of_strangers_and_in_a_cycle_are_refused() {
     ranks[1].shared.lock().topology.addresses[2].at = vec![NOWHERE.parse().unwrap()];
     assert_eq!(ask(&ranks, &secret, &request), Some(2), "no way to the target");
 
-    // Tables that send what is for rank 2 from 1 to 3 and back.
+    // The tables send connections to rank 2 from rank 1 to rank 3 and back.
     let routes = [("b1", "b3"), ("b3", "b1")].map(|(from, next)| {
         format!("[[routes]]\nfrom = \"{from}\"\nto = \"c\"\nnext = [\"{next}\", \"{next}\", \"{next}\"]\n")
     });
@@ -189,7 +190,7 @@ fn requests_of_strangers_and_in_a_cycle_are_refused() {
 fn rank_that_computes_passes_bytes_on() {
     let ranks = devices(3, &[]);
     triangle(&ranks);
-    // As on hosts where that may be needed.
+    // The agent runs, as on hosts where relays may be needed.
     ranks[1].start_agent().unwrap();
     send(&ranks[0], 2, &[1; 5000]);
     until(|| {

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The state of a rank's device, behind a lock: the rank and its agent take turns at it.
+//! The state of a rank's device, behind a lock, which the rank and its agent take in turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,11 +22,12 @@ use crate::stats::Stats;
 
 /// The number of the first listener among the events; connections have lower ones.
 pub(super) const LISTENER: u64 = u64::MAX - 64;
-/// Events of one turn.
+/// Maximum number of events of one turn.
 const EVENTS: usize = 64;
-/// Times that a turn receives from one connection, so that every connection has its turn.
+/// Maximum number of receives of a turn from one connection, so that every connection is served.
 const RECEIVES: usize = 16;
-/// Turns in a row that receive from the only connection without asking the kernel for events of all sockets.
+/// Number of consecutive turns that receive from the only connection without asking the kernel for events of all
+/// sockets.
 const SOLE: u32 = 64;
 
 /// Packets that have arrived: their senders, lengths and bytes.
@@ -45,7 +46,7 @@ impl Inbox {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.packets.clear();
-        // A burst does not keep its memory.
+        // The memory of a burst of packets is freed.
         self.bytes.shrink_to(1 << 20);
     }
 }
@@ -58,7 +59,7 @@ pub(super) struct Engine {
     /// Only the listeners, for an agent that has nothing else to do.
     pub(super) doors: Arc<OwnedFd>,
     pub(super) listeners: Vec<TcpListener>,
-    /// Whether no connections are accepted, for want of descriptors.
+    /// Whether no connections are accepted, for lack of descriptors.
     pub(super) is_paused: bool,
     pub(super) conns: Slots<Conn>,
     pub(super) peers: Vec<Peer>,
@@ -71,11 +72,11 @@ pub(super) struct Engine {
     pub(super) inbox: Inbox,
     /// A receive buffer that no connection uses.
     pub(super) spare: Box<[u8]>,
-    /// Peers to which something may be sent.
+    /// Peers for which data may wait to be sent.
     pub(super) dirty: Vec<u32>,
-    /// When attempts to connect, or handshakes, are looked at again.
+    /// The time at which attempts to connect and handshakes are checked again.
     pub(super) timer: Option<Instant>,
-    /// Peers to which this rank connects, or tries to again.
+    /// Peers to which this rank connects or will try to connect again.
     pub(super) dialing: Vec<u32>,
     /// Connections on which sending has failed, of which the kernel may report no event.
     pub(super) broken: Vec<u64>,
@@ -96,7 +97,7 @@ pub(super) struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// Handles what the sockets are ready for; returns whether there was anything, or a poll would deliver something.
+    /// Handles the sockets' events; returns whether there were any, or a poll would deliver something.
     pub(super) fn turn(&mut self, stats: &Stats) -> bool {
         self.turns = self.turns.wrapping_add(1);
         let sole = self.conns.sole().filter(|(_, conn)| matches!(conn.stage, Stage::Up(_)) && !conn.is_blocked());
@@ -126,7 +127,7 @@ impl Engine {
         count > 0 || self.has_events()
     }
 
-    /// Sends what there is to send, and ends the connections on which that fails.
+    /// Sends waiting data, and ends the connections on which that fails.
     fn settle(&mut self, stats: &Stats) {
         self.flush();
         for number in std::mem::take(&mut self.broken) {
@@ -153,14 +154,14 @@ impl Engine {
         !self.done.is_empty() || !self.inbox.packets.is_empty()
     }
 
-    /// Notes that something may be sent to a peer.
+    /// Records that data may wait to be sent to a peer.
     pub(super) fn touch(&mut self, peer: u32) {
         if self.dirty.last() != Some(&peer) {
             self.dirty.push(peer);
         }
     }
 
-    /// Sends what there is to send, as far as the sockets take it.
+    /// Sends waiting data, as far as the sockets accept it.
     pub(super) fn flush(&mut self) {
         while let Some(peer) = self.dirty.pop() {
             self.send(peer);
@@ -233,8 +234,8 @@ impl Engine {
         true
     }
 
-    /// Processes what is in the buffer of a connection, after `placed` bytes of a payload went to where they go; returns
-    /// whether the connection continues.
+    /// Processes the buffer of a connection, after `placed` bytes of a payload were received directly to their
+    /// destination; returns whether the connection continues.
     pub(super) fn digest(&mut self, number: u64, peer: u32, placed: usize, stats: &Stats) -> bool {
         let Some(conn) = self.conns.get_mut(number) else { return false };
         let mut input = std::mem::take(&mut conn.input);
@@ -254,7 +255,7 @@ impl Engine {
         self.conns.get(number).is_some()
     }
 
-    /// Sends to a peer as much as its socket takes; connects to it first.
+    /// Sends to a peer as much as its socket accepts; connects to it first.
     pub(super) fn send(&mut self, to: u32) {
         let number = match self.peers[to as usize].link {
             Link::Up(number) => number,
@@ -286,7 +287,7 @@ impl Engine {
                 self.begun = true;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.dirty.push(to),
-            // What the peer has sent before it ended is received first.
+            // Data that the peer has sent before it ended is received first.
             Err(e) => {
                 conn.broken = Some(e);
                 self.broken.push(number);

@@ -5,9 +5,9 @@
 //! 8   key        16  offset        24  length, or a value
 //! ```
 //!
-//! Requests are served in the order in which they were sent, and answered in this order, so answers carry no numbers. An
-//! operation may be several frames, of which the last has [`LAST`]: it gets one `Ack`, or a `Done` with a status, after
-//! the `Data` that it asked for. If a frame of an operation fails, its later frames do nothing.
+//! Requests are served in the order in which they were sent, and answered in this order, so answers carry no numbers.
+//! An operation may be several frames, of which the last has [`LAST`]: it gets one `Ack`, or a `Done` with a status,
+//! after the `Data` that it requested. If a frame of an operation fails, its later frames do nothing.
 
 use crate::device::code;
 
@@ -24,13 +24,13 @@ pub(super) const WHOLE: usize = MAX_PACKET;
 /// Maximum number of bytes of a text.
 pub(super) const TEXT: usize = 300;
 
-/// The last frame of an operation, which is answered.
+/// Flag of the last frame of an operation, which is answered.
 pub(super) const LAST: u8 = 1;
-/// A signal that belongs to the operation before it, and is not set if that has failed.
+/// Flag of a signal that belongs to the operation before it, and is not set if that has failed.
 pub(super) const NOTIFY: u8 = 2;
-/// An accumulate that returns the previous values.
+/// Flag of an accumulate that returns the previous values.
 pub(super) const RETURN: u8 = 4;
-/// The last data for one frame.
+/// Flag of the last data for one frame.
 pub(super) const END: u8 = 8;
 
 macro_rules! kinds {
@@ -73,7 +73,7 @@ kinds! {
     Ack = 9, 0;
     /// The size is the status of an operation.
     Done = 10, 0;
-    /// The code is the credits of packets that the program has taken.
+    /// The code is the number of credits of packets that the program has taken.
     Credit = 11, 0;
     /// The rank in the key has left (size 0) or is lost (1); the offset is the rank that the loss is due to.
     News = 12, 0;

@@ -1,5 +1,5 @@
 //! The handshake of a connection, and what both sides of a pair agree on in it: which of two connections is kept, and
-//! where the streams of a broken one resume.
+//! where the streams of a broken connection resume.
 
 use std::io;
 
@@ -50,7 +50,7 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
         if let Stage::Connecting(peer) = conn.stage {
             let connected = conn.connected();
-            // That a relay has ended says nothing about the peer.
+            // The end of a relay says nothing about the peer.
             if conn.ask.is_some() { connected.map_err(io::Error::other) } else { connected }?;
             conn.stage = Stage::Connected(peer);
             conn.set_blocked(&self.epoll, number, false);
@@ -134,7 +134,8 @@ impl Engine {
         }
     }
 
-    /// Decides whether a connection that a peer has begun is taken, which ends one that the peer has given up.
+    /// Decides whether to accept a connection that a peer has begun; accepting it ends a connection that the peer has
+    /// given up.
     fn admit(&mut self, greeting: &Greeting) -> io::Result<()> {
         let peer = greeting.from;
         let known = self.peers.get(peer as usize).ok_or(io::ErrorKind::PermissionDenied)?;
@@ -151,7 +152,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes an authenticated connection that of a peer.
+    /// Makes an authenticated connection the connection of its peer.
     fn up(&mut self, number: u64, greeting: &Greeting, seal: TransportState) -> io::Result<()> {
         let peer = greeting.from;
         let Some(conn) = self.conns.get_mut(number) else { return Ok(()) };
@@ -186,7 +187,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends a peer the notices that the others got before it was connected.
+    /// Sends a peer the notices that the others received before it was connected.
     fn tell_first(&mut self, peer: u32) {
         if self.goodbye_sent && !self.listeners.is_empty() {
             self.peers[peer as usize].send_text(news(self.me, false, self.me), "");

@@ -16,7 +16,7 @@ pub(super) const HANDSHAKE_LEN: usize = 512;
 pub(super) struct Payload {
     pub(super) kind: Kind,
     pub(super) flags: u8,
-    /// Where the next bytes of a write go.
+    /// The place of the next bytes of a write.
     pub(super) key: u64,
     pub(super) offset: u64,
     pub(super) left: usize,
@@ -29,9 +29,9 @@ pub(super) struct Input {
     from: usize,
     to: usize,
     pub(super) payload: Option<Payload>,
-    /// Whether the last bytes had such a payload.
+    /// Whether the last bytes belonged to such a payload.
     pub(super) is_bulky: bool,
-    /// Number of bytes that have arrived, here or directly where they go.
+    /// Number of bytes that have arrived, in the buffer or directly at their destination.
     pub(super) total: u64,
 }
 
@@ -85,7 +85,7 @@ impl Input {
         &mut self.bytes[self.to..]
     }
 
-    /// The free part that is filled at once.
+    /// The free part that one receive fills.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let most = if self.is_bulky { PLACING_LEN } else { LEN };
         let free = self.free();
@@ -99,14 +99,14 @@ impl Input {
         self.total += len as u64;
     }
 
-    /// The next frame: its header, and whether its payload is here as a whole. `None` if the header is not here.
+    /// The next frame: its header, and whether its whole payload has arrived. `None` if the header has not arrived.
     pub(super) fn frame(&self) -> Option<Result<(Header, bool), &'static str>> {
         let held = self.held();
         let header = Header::read(held.first_chunk()?).ok_or("a malformed header");
         Some(header.map(|header| (header, held.len() - HEADER >= header.payload())))
     }
 
-    /// The payload of a frame that is here as a whole.
+    /// The payload of a frame that has arrived completely.
     pub(super) fn whole(&self, header: &Header) -> &[u8] {
         &self.held()[HEADER..][..header.payload()]
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A stream of frames is read the same however it is cut, and any bytes end in an error or a wait.
+        /// A stream of frames is read the same however it is cut, and arbitrary bytes end in an error or a wait.
         #[test]
         fn frames_are_read_however_they_arrive(
             lens in prop::collection::vec(0usize..WHOLE, 1..30),

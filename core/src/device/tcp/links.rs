@@ -1,14 +1,14 @@
-//! Connections: made on first use, by either side; ended, and the ranks that are lost or have left.
+//! Connections: their start on first use, by either side, and their end; ranks that are lost or have left.
 //!
-//! If both ranks of a pair connect at the same time, the connection that the lower one has begun is kept: a rank refuses
-//! a higher one while it connects itself, and gives its own attempt up when it accepts a lower one. An attempt that is
-//! refused is made again until the limit of silence, unless the other side has connected.
+//! If both ranks of a pair connect at the same time, the connection that the lower rank has begun is kept: a rank
+//! refuses a higher rank while it connects itself, and gives up its own attempt when it accepts a lower rank. An
+//! attempt that is refused is made again until the limit of silence, unless the other side has connected.
 //!
 //! A connection that breaks is re-established, and what the peer has not received is sent again (see `send_buffer`). The peer is lost if
 //! nothing listens any more, or if that takes longer than the limit of silence.
 //!
-//! A rank watches the next rank that has not left, by a connection to it, and passes on what it learns of others. So all
-//! learn of a rank that ends, also those that have no connection to it, and they learn why.
+//! A rank watches the next rank that has not left, by a connection to it, and passes on what it learns of others. So
+//! all ranks learn of a rank that ends, and why, even those without a connection to it.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,13 +28,14 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Time limit of the first message of a connection that was accepted.
 pub(super) const FIRST: Duration = Duration::from_secs(5);
-/// Maximum number of connections whose other side has not authenticated itself; one is ended for a new one.
+/// Maximum number of connections whose other side has not authenticated itself; beyond it, a new connection ends
+/// another one.
 const MAX_UNAUTHENTICATED: usize = 256;
-/// Connections that a turn accepts from one listener.
+/// Maximum number of connections that a turn accepts from one listener.
 const ACCEPTS: usize = 16;
-/// Time to the next attempt to connect, for each that has failed.
+/// Delay of the next attempt to connect, per failed attempt.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
-/// Time between two looks at the acknowledgements of all connections.
+/// Interval between two checks of the acknowledgements of all connections.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 impl Engine {
@@ -95,7 +96,7 @@ impl Engine {
         Ok(number)
     }
 
-    /// Looks at attempts and handshakes after this time at the latest.
+    /// Makes sure that attempts and handshakes are checked after this time at the latest.
     pub(super) fn arm_timer(&mut self, time: Duration) {
         let at = Instant::now() + time;
         self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
@@ -217,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// Handles what a peer reports about a rank.
+    /// Handles a peer's report about a rank.
     pub(super) fn learn(&mut self, from: u32, header: &Header, text: &[u8]) {
         let Some(rank) = u32::try_from(header.key).ok().filter(|rank| *rank < self.peers.len() as u32) else { return };
         let state = &mut self.peers[rank as usize];
@@ -278,7 +279,7 @@ impl Engine {
         [(1..size).map(at).find(is_here), (1..size).rev().map(at).find(is_here)]
     }
 
-    /// Announces once that this rank leaves; early to ranks that watch it, too.
+    /// Announces once that this rank leaves; if it leaves early, also to ranks that watch it.
     pub(super) fn say_left(&mut self, early: bool) {
         if std::mem::replace(&mut self.goodbye_sent, true) {
             return;
@@ -291,7 +292,7 @@ impl Engine {
         self.flush();
     }
 
-    /// Tells the ranks before and after this one, to which it connects for that.
+    /// Informs the ranks before and after this one, and connects to them for that.
     fn tell_neighbors(&mut self, news: Header, text: &str) {
         for neighbor in self.neighbors().into_iter().flatten() {
             let peer = &mut self.peers[neighbor as usize];
@@ -302,12 +303,12 @@ impl Engine {
         }
     }
 
-    /// Whether all announcements of this rank are on their way.
+    /// Whether all announcements of this rank have been sent.
     pub(super) fn has_announced(&self) -> bool {
         self.peers.iter().all(Peer::has_answered)
     }
 
-    /// Announces once that this rank ends without leaving, and accepts nothing any more.
+    /// Announces once that this rank ends without leaving, and stops accepting connections.
     pub(super) fn say_lost(&mut self, why: &str) {
         if !std::mem::replace(&mut self.goodbye_sent, true) {
             let blamed = self.loss.as_ref().and_then(Error::blamed_number).unwrap_or(self.me);
@@ -353,7 +354,7 @@ pub(super) fn news(rank: u32, lost: bool, blamed: u32) -> Header {
     Header { size: u16::from(lost), key: rank.into(), offset: blamed.into(), ..Header::new(Kind::News) }
 }
 
-/// The start of a text.
+/// The part of a text that fits into a frame.
 pub(super) fn cut(text: &str) -> &str {
     let end = (0..=TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]

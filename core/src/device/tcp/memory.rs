@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The regions of this rank as peers access them, and the operations of the target's processor on them. Keys, offsets and
+//! The regions of this rank that peers access, and the operations of the target's processor on them. Keys, offsets and
 //! lengths come from peers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ impl Memory {
         })
     }
 
-    /// Sets a cell. The owner sees all that was written before when it sees the value.
+    /// Sets a cell. An owner that sees the value also sees everything that was written before.
     pub(super) fn signal(&self, place: (u64, u64), value: u64) -> Result<(), ErrorKind> {
         self.at(place, 8, |p, _| {
             if !p.addr().is_multiple_of(8) {
@@ -71,10 +71,10 @@ impl Memory {
         self.at(place, update.len, |p, region| unsafe { update.apply(region.accumulate, p) })
     }
 
-    /// Makes the update that a frame of a peer asks for; the previous values go to `old` if it is not empty.
+    /// Makes the update that a frame of a peer requests; the previous values go to `old` if it is not empty.
     ///
-    /// # Panics
-    /// If the payload is shorter than the frame says, or `old` is of another length than 0 and that of the update.
+    /// # Panics If the payload is shorter than the frame says, or if the length of `old` is neither 0 nor that of the
+    /// update.
     pub(super) fn serve(&self, header: &Header, payload: &[u8], old: &mut [u8]) -> Result<(), ErrorKind> {
         let len = header.updated();
         assert!(payload.len() >= header.payload() && (old.is_empty() || old.len() == len));

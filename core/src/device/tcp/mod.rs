@@ -1,19 +1,21 @@
 #![allow(unsafe_code)]
 //! The tcp device, for ranks connected by any network that carries TCP, and for ranks of one host.
 //!
-//! Operations travel as frames over one connection for each pair of ranks, made on first use and authenticated by a secret
-//! of the job. The target's processor carries them out: the rank itself whenever it is inside the runtime, and its agent
-//! thread while it computes. Long data is sent from where it is and received to where it goes; short frames share system
-//! calls. All frames of a pair stay in order, so a signal is set after all that was posted before it. An operation is
-//! complete when the target has acknowledged it.
+//! Operations travel as frames over one connection for each pair of ranks, made on first use and authenticated by a
+//! secret of the job. The target's processor carries them out: the rank itself whenever it is inside the runtime, and
+//! its agent thread while it computes. Long data is sent from and received to the program's memory without a copy;
+//! short frames share system calls. All frames of a pair stay in order, so a signal is set after everything that was
+//! posted before it. An operation is complete when the target has acknowledged it.
 //!
-//! A connection that breaks is re-established, and what was not acknowledged is sent again: every frame is carried out
-//! exactly once. The peer is lost if that takes longer than the limit of silence, or if its process has ended.
+//! A connection that breaks is re-established, and everything that was not acknowledged is sent again: every frame is
+//! carried out exactly once. The peer is lost if that takes longer than the limit of silence, or if its process has
+//! ended.
 //!
 //! Ranks without a common network communicate over a rank that passes their bytes on (see `relay`).
 //!
-//! Without encryption only the start of a connection is authenticated: whoever can change packets on the network can read
-//! and write the memory that ranks expose. The secret is as private as the launcher's key-value exchange.
+//! Without encryption only the start of a connection is authenticated: an attacker who can change packets on the
+//! network can read and write the memory that ranks expose. The secret is as private as the launcher's key-value
+//! exchange.
 
 mod address;
 mod agent;
@@ -68,7 +70,7 @@ use agent::{Agent, Shared};
 use engine::{Engine, Inbox};
 use secret::SECRET;
 
-/// Shortest block for which requests with a range for each block are better than packing.
+/// Minimum block length for which requests with a range for each block are better than packing.
 const LISTS: u64 = 512;
 /// Time for which a rank that ends waits until its last bytes have arrived.
 const LINGER: Duration = Duration::from_millis(300);
@@ -113,7 +115,7 @@ impl TcpDevice {
         Ok(())
     }
 
-    /// Hands what has begun to the agent: this rank may compute from now on.
+    /// Hands unfinished work to the agent, since this rank may compute from now on.
     fn hand_on(&self, engine: &mut Engine) {
         if std::mem::take(&mut engine.begun) {
             if let Err(e) = self.start_agent() {
@@ -123,7 +125,8 @@ impl TcpDevice {
         }
     }
 
-    /// Makes changes of the fields of a key of rank `of` show, and keys of other jobs. Every build has the same function.
+    /// A checksum that reveals changed fields of a key of rank `of`, and keys of other jobs. It is the same function in
+    /// every build.
     fn seal(&self, of: u32, key: u64, len: u64, align: u8) -> u64 {
         let secret =
             self.secret.chunks_exact(8).map(|part| part.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
@@ -141,7 +144,7 @@ impl TcpDevice {
         Some(Import { peer: of, key, len: usize::try_from(len).ok()?, align }).filter(|_| is_true)
     }
 
-    /// Whether a poll would deliver something; sends first what waits.
+    /// Sends waiting data; returns whether a poll would deliver something.
     fn has_events(&self) -> bool {
         let mut engine = self.shared.lock();
         engine.flush();
@@ -177,7 +180,7 @@ unsafe impl Device for TcpDevice {
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
-        // Whoever moves bytes of a region holds the lock meanwhile.
+        // The lock is held while bytes of a region are moved.
         let mut engine = self.shared.lock();
         // SAFETY: the memory of the region is valid until the return, by the contract of `register`.
         engine.peers.iter_mut().for_each(|peer| unsafe { peer.detach_region(handle) });
@@ -340,7 +343,8 @@ impl Drop for TcpDevice {
         drop(self.agent.borrow_mut().take());
         let end = Instant::now() + LINGER;
         let mut engine = self.shared.lock();
-        // The kernel discards what it has not sent when a connection is closed on which something has not been received.
+        // If received bytes are still unread when a connection is closed, the kernel discards the bytes that it has not
+        // sent.
         let is_over = |engine: &Engine| match has_left {
             true => engine.loss.is_some() || engine.is_quiet(),
             false => engine.has_announced(),
@@ -350,8 +354,8 @@ impl Drop for TcpDevice {
             std::thread::yield_now();
         }
         engine.close();
-        // Others continue over connections that this rank relays. Ranks that end close their own ones first, so all
-        // end.
+        // Other ranks still use connections that this rank relays. Ranks that end close their own connections first, so
+        // all ranks come to an end.
         let end = Instant::now() + engine.silence;
         while has_left && engine.relays() > 0 && Instant::now() < end {
             engine.turn(&self.stats);

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! One peer, as origin and as target: what waits to be sent to it, the operations that it has not answered, and what it
-//! may still send.
+//! One peer, as origin and as target: the data that waits to be sent to it, the operations that it has not answered,
+//! and the credits that it still has.
 //!
 //! Memory is bounded at both ends without ever leaving a connection unread, so that an operation never waits for the
 //! program of its target, and two ranks that send to each other cannot block each other:
@@ -26,23 +26,23 @@ use crate::device::{Block, Range, code, target};
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 
-/// Credits of packets that the program has not taken: see [`cost`].
+/// Maximum credits of packets that the program has not taken; see [`cost`].
 pub(super) const CREDITS: usize = 128;
-/// Operations in progress to one peer.
+/// Maximum number of operations in progress to one peer.
 pub(super) const MOST_OPEN: usize = 1024;
-/// Bytes that answers in progress take at the target; see [`ASKED`].
+/// Maximum number of bytes that answers in progress take at the target; see [`ASKED`].
 pub(super) const MOST_OWED: usize = 256 << 10;
-/// Bytes of a packet for each further credit.
+/// Bytes of a packet per further credit.
 const PER_CREDIT: usize = 2048;
 /// Once request buffers hold this many bytes, no more requests are accepted.
 const MOST_BUFFERED: usize = 256 << 10;
-/// Operations that wait to be sent from the memory of the caller.
+/// Maximum number of operations that wait to be sent from the memory of the caller.
 const MOST_WAITING: usize = 64;
 /// Maximum length in bytes of operations that are copied to the buffer.
 const COPIED: usize = 8 << 10;
 
-/// Bytes after which their arrival is acknowledged, where no answer does so; payloads that stay where they are
-/// count a sixteenth.
+/// Number of bytes after which their arrival is acknowledged if no answer does so. Payloads that the sender does not
+/// copy count a sixteenth.
 const ACK_EVERY_BYTES: usize = 64 << 10;
 
 /// The credits that a packet of `len` bytes needs.
@@ -62,10 +62,10 @@ pub(super) struct Awaited {
     owed: usize,
     /// Whether the target keeps the data that it owes.
     is_kept: bool,
-    /// The position in the stream that the peer must have when it answers, since memory of the caller is sent before it:
-    /// the highest one while frames are still to be made.
+    /// The position in the stream that the peer must have reached when it answers, since memory of the caller is sent
+    /// before it; the maximum position while frames are still to be made.
     until: u64,
-    /// Sent when the data has arrived.
+    /// The signal that is sent when the data has arrived.
     notify: Option<Header>,
 }
 
@@ -91,8 +91,8 @@ pub(super) struct Peer {
     first: u64,
     owed: usize,
     credits: usize,
-    /// Credits of packets of the peer that the program has not taken, and of those that it has taken without telling the
-    /// peer.
+    /// Credits of the peer's packets that the program has not taken, and of those that it has taken but that are not
+    /// yet returned to the peer.
     held: usize,
     taken: usize,
     /// Operations of the peer that have succeeded and are not acknowledged.
@@ -100,7 +100,7 @@ pub(super) struct Peer {
     /// The failure of the operation of the peer that is being served.
     failed: Option<ErrorKind>,
     pub(super) link: Link,
-    /// When the first of the failed attempts to connect began, and the number of their rounds.
+    /// When the first of the failed attempts to connect began, and the number of rounds of attempts.
     pub(super) dialing_since: Option<(Instant, u32)>,
     pub(super) round: Round,
     pub(super) left: bool,
@@ -108,10 +108,10 @@ pub(super) struct Peer {
     /// Whether another device reaches the peer, whose loss is then not reported.
     pub(super) is_given_up: bool,
     pub(super) sends: SendBuffer,
-    /// Number of bytes that have arrived, over all connections, and how much has since the last acknowledgement.
+    /// Number of bytes that have arrived, over all connections, and their weight since the last acknowledgement.
     pub(super) received: u64,
     unacked: usize,
-    /// What has arrived of a frame whose connection has broken.
+    /// The part of a frame that had arrived when its connection broke.
     pub(super) input: Option<Input>,
     /// Why the last connection has broken.
     pub(super) broken: Option<String>,
@@ -122,7 +122,7 @@ pub(super) struct Peer {
     pub(super) dialed: u32,
 }
 
-/// An operation's previous value or data.
+/// The common fields of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) id: u64,
@@ -254,7 +254,7 @@ impl Peer {
         }
     }
 
-    /// A request of one frame, answered by the previous value, which goes to `old` unless it is null.
+    /// Adds a request of one frame. The answer is the previous value, which goes to `old` unless it is null.
     pub(super) fn word(&mut self, call: &Call, header: Header, payload: &[u8], old: *mut u8, len: usize) {
         let into = [Block { base: old, len }];
         let serial = self.expect(call, if old.is_null() { &[] } else { &into }, len);
@@ -323,7 +323,7 @@ impl Peer {
     pub(super) fn took(&mut self, len: usize) {
         self.held -= cost(len);
         self.taken += cost(len);
-        // A peer that has left gets none.
+        // A peer that has left gets no credits.
         if self.taken >= CREDITS / 2 && self.is_met {
             let code = std::mem::take(&mut self.taken) as u32;
             self.acknowledge(Header { code, ..Header::new(Kind::Credit) });
@@ -347,13 +347,13 @@ impl Peer {
         is_due
     }
 
-    /// Takes credits that the peer has given.
+    /// Adds credits that the peer has returned.
     pub(super) fn credit(&mut self, count: u32) -> Result<(), &'static str> {
         self.credits += count as usize;
         if self.credits > CREDITS { Err("credits for packets that were not sent") } else { Ok(()) }
     }
 
-    /// Tells the peer something about a rank.
+    /// Sends the peer a report about a rank.
     pub(super) fn send_text(&mut self, header: Header, text: &str) {
         self.answer(Header { len: text.len() as u64, ..header }, text.as_bytes());
     }
@@ -401,14 +401,14 @@ impl Peer {
         }
     }
 
-    /// Whether the peer has made this rank keep more answers than it may.
+    /// Whether the peer has made this rank keep more answers than allowed.
     pub(super) fn exceeds_reply_limit(&self) -> bool {
         self.replies.len() > MOST_OPEN + 2 * MOST_OWED / ASKED
             || self.replies.buffered > 4 << 20
             || self.sends.is_excessive()
     }
 
-    /// The blocks into which the next data goes, at most `len` bytes of them; none if it goes nowhere.
+    /// The blocks into which the next data goes, at most `len` bytes of them; none if the data is discarded.
     pub(super) fn data_blocks(&self, len: usize, out: &mut Blocks) {
         if let Some(front) = self.awaiting.front().filter(|front| front.id.is_some()) {
             front.into.next(len, out);
@@ -435,7 +435,7 @@ impl Peer {
         }
     }
 
-    /// Copies data to where it goes.
+    /// Copies data to its destination.
     pub(super) fn place(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let mut blocks = Blocks::new();
@@ -474,7 +474,7 @@ impl Peer {
         Ok(front.id.map(|id| (id, result.map_err(|kind| Error::new(kind, front.name)))))
     }
 
-    /// Makes the next frame, if there is one that need not wait.
+    /// Makes the next frame that need not wait; returns whether there was one.
     fn make(&mut self, memory: &Memory) -> bool {
         if let Made::Frames = self.replies.make(memory, 0, &mut self.sends) {
             return true;
@@ -493,7 +493,7 @@ impl Peer {
         true
     }
 
-    /// Gives what is sent next to `out`.
+    /// Adds the bytes that are sent next to `out`.
     pub(super) fn next(&mut self, memory: &Memory, out: &mut Blocks) {
         if self.sends.has_room() {
             self.flush_acks();
@@ -520,7 +520,7 @@ impl Peer {
         }
     }
 
-    /// Copies what is still to be sent of a region.
+    /// Copies the bytes of a region that are still to be sent.
     ///
     /// # Safety
     /// Its memory is still valid.

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Work requests: checked against the imported regions, and given to the connection; requests to this rank itself are
-//! carried out at once.
+//! carried out immediately.
 
 use super::engine::Engine;
 use super::frame::{Header, Kind, MAX_PACKET};
@@ -12,9 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::stats::Kind as Counted;
 
-/// Operations in progress to a peer from which short ones are collected, to be sent together by the next poll.
+/// Number of operations in progress to a peer at which short ones are collected, so that the next poll sends them
+/// together.
 const COLLECTS: usize = 2;
-/// Bytes that are collected at most.
+/// Maximum number of bytes that are collected.
 const COLLECTED: u64 = 8 << 10;
 
 /// The operation in errors of notifications.
@@ -104,7 +105,7 @@ impl TcpDevice {
 }
 
 impl Engine {
-    /// Queues a checked request, and sends it unless others are on their way with which it can be sent together.
+    /// Queues a checked request, and sends it unless requests in progress make it worthwhile to collect it.
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).

@@ -1,5 +1,5 @@
-//! What waits for room in the send buffer of a connection: frames, and operations whose frames are made when there is room,
-//! with their bytes sent from where they are.
+//! The queue for room in the send buffer of a connection: frames, and operations whose frames are made when there is
+//! room, so that their bytes are sent without a copy.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(super) const ASKED: usize = 64;
 /// Maximum length of data that is copied from a region to the send buffer.
 const COPIED: usize = 4096;
 
-/// Blocks of local memory, and how much of them is done.
+/// Blocks of local memory, and how many of their bytes are done.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     blocks: SmallVec<[Block; 2]>,
@@ -32,7 +32,7 @@ impl Cursor {
         Self { blocks: blocks.into(), at: 0, done: 0 }
     }
 
-    /// Adds the next blocks of together at most `len` bytes to `out`, as many as a system call takes.
+    /// Adds the next blocks, together at most `len` bytes and as many as a system call takes, to `out`.
     pub(super) fn next(&self, mut len: usize, out: &mut Blocks) {
         let mut done = self.done;
         for block in &self.blocks[self.at..] {
@@ -52,7 +52,7 @@ impl Cursor {
         self.take(len, |_| ());
     }
 
-    /// Passes the next blocks of together at most `len` bytes to `each`, and counts them as done.
+    /// Passes the next blocks, together at most `len` bytes, to `each`, and counts them as done.
     fn take(&mut self, mut len: usize, mut each: impl FnMut(Block)) {
         while let Some(block) = self.blocks.get(self.at).filter(|_| len > 0) {
             let part = (block.len - self.done).min(len);
@@ -77,7 +77,7 @@ pub(super) struct Chunks {
     local: Cursor,
     /// The ranges of which frames are to be made.
     ranges: SmallVec<[Range; 1]>,
-    /// Index of the range of the next frame, and how much of it is in frames.
+    /// Index of the range of the next frame, and how many bytes of it are in frames.
     at: usize,
     done: usize,
 }
@@ -114,7 +114,7 @@ impl Chunks {
     }
 }
 
-/// Reads of several ranges, whose frames are made as far as the limit of unanswered ones allows.
+/// Reads of several ranges, whose frames are made as far as the limit of unanswered requests allows.
 #[derive(Debug)]
 pub(super) struct Reads {
     pub(super) serial: u64,
@@ -189,7 +189,7 @@ impl Answer {
             let status = target::status(failed.take().map_or(Ok(()), Err));
             Header { size: status as u16, ..Header::new(Kind::Done) }
         } else {
-            // Tells the origin that nothing is owed for this frame any more.
+            // Tells the origin that no more data follows for this frame.
             Header { flags: END, ..Header::new(Kind::Data) }
         };
         to.fill(|bytes| bytes.extend(header.bytes()));
@@ -197,7 +197,7 @@ impl Answer {
     }
 }
 
-/// Something to send.
+/// An item of the queue.
 #[derive(Debug)]
 pub(super) enum Item {
     Bytes(Vec<u8>),
@@ -209,11 +209,11 @@ pub(super) enum Item {
 /// The frames that were added to the send buffer.
 #[derive(Debug)]
 pub(super) enum Made {
-    /// None: the queue is empty, or its next frame waits for answers.
+    /// No frame: the queue is empty, or its next frame waits for answers.
     Nothing,
     Frames,
-    /// A frame of an operation, for which the peer owes answers of that many bytes. If it is the last one, the operation may be
-    /// answered once the peer has everything before `until`.
+    /// A frame of an operation, for which the peer owes answers of this many bytes. If it is the last one, the
+    /// operation may be answered once the peer has everything before `until`.
     Request {
         serial: u64,
         owes: usize,
@@ -247,7 +247,7 @@ impl Queue {
         self.items.push_back(item);
     }
 
-    /// Adds bytes, which `fill` appends to a buffer: that of `to` if nothing is before them and there is room.
+    /// Adds bytes, which `fill` appends to a buffer: to that of `to` if the queue is empty and there is room.
     pub(super) fn fill(&mut self, to: &mut SendBuffer, fill: impl FnOnce(&mut Vec<u8>)) {
         if self.items.is_empty() && to.has_room() {
             return to.fill(fill);
@@ -262,7 +262,7 @@ impl Queue {
         }
     }
 
-    /// Adds what is next to the send buffer. `room`: how much more may be owed.
+    /// Adds the next frame to the send buffer. `room` is the number of bytes of answers that may still be requested.
     pub(super) fn make(&mut self, memory: &Memory, room: usize, to: &mut SendBuffer) -> Made {
         let made = match self.items.front_mut() {
             None => return Made::Nothing,
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
     use crate::memory::keys::Exposed;
 
-    /// All blocks that are sent next, of which the kernel takes none.
+    /// All blocks that would be sent next, as if the kernel accepted none.
     fn blocks(queue: &mut Queue, buffer: &mut SendBuffer, memory: &Memory) -> Blocks {
         while !matches!(queue.make(memory, usize::MAX, buffer), Made::Nothing) {}
         let mut blocks = Blocks::new();
@@ -317,14 +317,14 @@ mod tests {
         blocks
     }
 
-    /// A frame is sent, and sent again, from where it was first written, also if it had to wait.
+    /// A frame is sent, and sent again, from where it was first written, even if it had to wait.
     #[test]
     fn each_frame_is_copied_once() {
         const LEN: usize = 4000;
         let (mut queue, mut buffer, mut written) = (Queue::default(), SendBuffer::default(), Vec::new());
         for number in 0..100 {
             queue.fill(&mut buffer, |bytes| {
-                // So that the buffer stays where it is.
+                // This keeps the buffer from being reallocated.
                 bytes.reserve_exact((100 * LEN).saturating_sub(bytes.len()));
                 bytes.extend([number; LEN]);
                 written.push(bytes[bytes.len() - LEN..].as_ptr());

@@ -1,16 +1,16 @@
 #![allow(unsafe_code)]
-//! Relays: connections that this rank passes on between two others which cannot connect directly.
+//! Relays: connections that this rank passes on between two other ranks that cannot connect directly.
 //!
 //! The origin connects to this rank, authenticates itself as a member of the job, and names the target. This rank connects
 //! to the target, or asks the next relay for it, and passes bytes on in both directions from then on: the handshake, and the
 //! encryption, of origin and target go through it. The agent does this while the rank computes.
 //!
-//! Each direction of a relayed connection has one buffer of its own of at most [`PIECE`] bytes. A side is read only while the
-//! buffer to the other side is empty, so a receiver that is slow slows down its sender, as without a relay. There is no
-//! deadlock: what a direction waits for is only room at its receiver, which takes all that arrives (see `peer`), whatever
-//! its program does; no buffer is shared by two directions or two pairs; and a relay takes bytes on whether or not its own
-//! requests continue. The same holds for each relay of a longer way, so the last one always continues, and then those
-//! before it.
+//! Each direction of a relayed connection has one buffer of its own of at most [`PIECE`] bytes. A side is read only
+//! while the buffer to the other side is empty, so a receiver that is slow slows down its sender, as without a relay.
+//! There is no deadlock: a direction waits only for room at its receiver, which accepts everything that arrives (see
+//! `peer`), whatever its program does; no buffer is shared by two directions or two pairs; and a relay passes bytes on
+//! whether or not its own requests continue. The same holds for each relay of a longer path, so the last one always
+//! continues, and then those before it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,16 +28,16 @@ use super::ways::Way;
 use crate::device::Block;
 use crate::stats::{Kind, Stats};
 
-/// Maximum number of further ranks over which a connection may lead, so that wrong tables make no endless one.
+/// Maximum number of further ranks over which a connection may lead, so that wrong tables cannot make an endless path.
 pub(super) const MOST_HOPS: u8 = 7;
-/// Connections that a rank passes on at the same time.
+/// Maximum number of connections that a rank relays at the same time.
 const MAX_RELAYED: usize = 1024;
-/// Pieces that are passed on in one turn of a connection.
+/// Maximum number of pieces that are passed on in one turn of a connection.
 const PIECES: usize = 16;
-/// Time between two looks at relayed connections.
+/// Interval between two checks of relayed connections.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a relay answers after the handshake.
+/// The answer of a relay after the handshake that the request is granted.
 const GRANTED: u8 = 0;
 /// Nothing listens at the target: its process has ended.
 const ENDED: u8 = 1;
@@ -55,8 +55,8 @@ pub(super) fn granted(answer: u8) -> io::Result<()> {
 }
 
 impl Engine {
-    /// Begins to connect to `peer` on a way. A relay learns the origin, and how many further ranks the path may cross.
-    /// `front` is the connection for which this rank is a relay itself.
+    /// Begins to connect to `peer` over one of its ways. A relay is told the origin, and how many further ranks the
+    /// path may cross. `front` is the connection for which this rank is a relay itself.
     pub(super) fn set_out(
         &mut self,
         peer: u32,
@@ -128,20 +128,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Number of connections that this rank passes on, or is about to; each of both sides counts a half.
+    /// Number of connections that this rank relays, or is about to; each of the two sides counts a half.
     pub(super) fn relays(&self) -> usize {
         self.conns.iter().filter(|(_, conn)| conn.is_relayed()).count().div_ceil(2)
     }
 
-    /// Answers a request to pass bytes on that is not served.
+    /// Refuses a request to pass bytes on.
     fn refuse(&mut self, front: u64, answer: u8) {
         if let Some(mut conn) = self.conns.remove(front) {
-            // It sees the end of the connection at least.
+            // The other side at least sees the end of the connection.
             let _ = conn.say(&[answer]);
         }
     }
 
-    /// Takes the next way to the target of a request.
+    /// Tries the next way to the target of a request.
     fn bridge(&mut self, front: u64) {
         loop {
             let Some(conn) = self.conns.get_mut(front) else { return };
@@ -165,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Ends an attempt to connect to the target of a request, and takes the next way.
+    /// Ends an attempt to connect to the target of a request, and tries the next way.
     pub(super) fn bridge_failed(&mut self, back: u64, e: &io::Error) {
         let Some(front) = self.conns.remove(back).and_then(|conn| conn.front) else { return };
         if let Some(Stage::Bridging(bridge)) = self.conns.get_mut(front).map(|conn| &mut conn.stage) {
@@ -223,18 +223,18 @@ impl Engine {
         }
     }
 
-    /// Sends no more to a side that has ended; what it has sent before is passed on still.
+    /// Stops sending to a side that has ended; the bytes that it has sent before are still passed on.
     fn deafen(&mut self, number: u64) {
         if let Some(conn) = self.conns.get_mut(number)
             && !std::mem::replace(&mut conn.is_deaf, true)
         {
             conn.pipe = Vec::new();
-            // Its events would not end.
+            // Otherwise its events would be reported forever.
             let _ = epoll::delete(&*self.epoll, &conn.socket);
         }
     }
 
-    /// Sends what waits for a side, and continues with the other one.
+    /// Sends the bytes that wait for a side, and continues with the other side.
     fn drain(&mut self, number: u64, stats: &Stats) {
         let Some(conn) = self.conns.get_mut(number) else { return };
         let Stage::Relay(other) = conn.stage else { return };
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Sends bytes to a side as far as it takes them, and keeps the rest; returns whether nothing is left.
+    /// Sends bytes to a side as far as it accepts them, and keeps the rest; returns whether nothing is left.
     fn deliver(&mut self, number: u64, bytes: &[u8]) -> bool {
         let Some(conn) = self.conns.get_mut(number) else { return false };
         let mut sent = 0;
@@ -272,7 +272,7 @@ impl Engine {
         true
     }
 
-    /// Passes on what a side has sent, while the other side takes it.
+    /// Passes on the bytes that a side has sent, while the other side accepts them.
     fn pass(&mut self, number: u64, stats: &Stats) {
         let mut bytes = std::mem::take(&mut self.spare);
         if bytes.is_empty() {

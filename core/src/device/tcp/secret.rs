@@ -1,8 +1,8 @@
 //! Authentication and encryption, by the Noise protocol (revision 34) with the secret of the job: `NNpsk0`.
 //!
-//! The rank that accepts a connection sends 32 random bytes. They are part of the prologue of the handshake, so the first
-//! message of the other side proves that it knows the secret, and now. The answer proves the same of this side. Both
-//! messages carry a [`Greeting`] with the numbers of both ranks.
+//! The rank that accepts a connection sends 32 random bytes. They are part of the prologue of the handshake, so the
+//! first message of the other side proves that it knows the secret and was not replayed. The answer proves the same of
+//! this side. Both messages carry a [`Greeting`] with the numbers of both ranks.
 
 use std::io;
 
@@ -48,19 +48,19 @@ fn builder<'a>(secret: &'a [u8; SECRET], prologue: &'a [u8]) -> Result<Builder<'
 pub(super) struct Greeting {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// Number of attempts to connect to the other side; the one that accepts gives up those that it has begun.
+    /// Number of attempts to connect to the other side; the side that accepts gives up the attempts that it has begun.
     pub(super) dials: u32,
     /// Number of bytes that have arrived from the other side, over all connections.
     pub(super) received: u64,
-    /// The rank to which the connection leads, which is not `to` if `to` is asked to pass it on; the rank that it comes
-    /// from; and over how many further ranks it may lead.
+    /// The rank to which the connection leads, which is not `to` if `to` is a relay; the rank from which it comes; and
+    /// over how many further ranks it may lead.
     pub(super) target: u32,
     pub(super) origin: u32,
     pub(super) hops: u8,
 }
 
 impl Greeting {
-    /// Between the two ranks alone.
+    /// A greeting for a direct connection of the two ranks.
     pub(super) fn new(from: u32, to: u32, dials: u32, received: u64) -> Self {
         Self { from, to, dials, received, target: to, origin: from, hops: 0 }
     }
@@ -87,7 +87,7 @@ impl Greeting {
     }
 }
 
-/// The side that connects: takes the challenge; returns the state and the message.
+/// At the side that connects: takes the challenge; returns the state and the first message.
 pub(super) fn begin(
     secret: &[u8; SECRET],
     challenge: &[u8; SECRET],
@@ -99,7 +99,7 @@ pub(super) fn begin(
     Ok((state, message))
 }
 
-/// The side that accepts: takes the first message; returns the greeting, and the state for [`reply`].
+/// At the side that accepts: takes the first message; returns the greeting, and the state for [`reply`].
 pub(super) fn hear(
     secret: &[u8; SECRET],
     challenge: &[u8; SECRET],
@@ -112,7 +112,7 @@ pub(super) fn hear(
     if greeting.to != me || greeting.from == me { Err(Refused) } else { Ok((greeting, state)) }
 }
 
-/// The side that accepts: returns the answer.
+/// At the side that accepts: returns the answer.
 pub(super) fn reply(
     mut state: Box<HandshakeState>,
     greeting: &Greeting,
@@ -121,7 +121,7 @@ pub(super) fn reply(
     Ok((answer, state.into_transport_mode()?))
 }
 
-/// The side that connects: takes the answer.
+/// At the side that connects: takes the answer.
 pub(super) fn finish(
     mut state: Box<HandshakeState>,
     (me, peer): (u32, u32),
@@ -160,7 +160,7 @@ impl Seal {
         self.sent += len;
     }
 
-    /// Encrypts at most [`RECORD`] bytes; nothing is pending.
+    /// Encrypts at most [`RECORD`] bytes. No encrypted bytes may be pending.
     pub(super) fn seal(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         self.out.resize(2 + bytes.len() + TAG, 0);
         self.sent = 0;

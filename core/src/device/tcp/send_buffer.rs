@@ -1,12 +1,12 @@
-//! The bytes of the stream to a peer from the first that it has not acknowledged: those that were sent, and those that are
-//! sent next.
+//! The bytes of the stream to a peer from the first one that it has not acknowledged: those that were sent, and those
+//! that are sent next.
 //!
-//! Both ends of a pair count the bytes of its two streams, over all its connections. When a connection is re-established, each
-//! side tells how many bytes it has, and the other one goes on from there, be it in the middle of a frame: so every frame
-//! is carried out exactly once. Headers and short payloads are copied to a buffer, once, and stay there until they are
-//! acknowledged. Long payloads stay where they are: in memory of the caller, which is lent until its operation is complete,
-//! or in a region, until that is released. What is kept is bounded by the buffers of the kernel and by how often the peer
-//! acknowledges.
+//! Both ends of a pair count the bytes of its two streams, over all its connections. When a connection is
+//! re-established, each side tells how many bytes it has, and the other side continues from there, even in the middle
+//! of a frame: so every frame is carried out exactly once. Headers and short payloads are copied to a buffer, once, and
+//! stay there until they are acknowledged. Long payloads stay where they are: in memory of the caller, which is lent
+//! until its operation is complete, or in a region, until that is released. The number of bytes kept is bounded by the
+//! buffers of the kernel and by how often the peer acknowledges.
 
 use std::collections::VecDeque;
 
@@ -55,13 +55,12 @@ impl Part {
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     parts: VecDeque<Part>,
-    /// Positions in the stream: of the first part, and before which the peer has everything, everything was sent, and
-    /// everything is here.
+    /// Positions in the stream: that of the first part, and those up to which bytes are acknowledged, sent, and added.
     from: u64,
     acknowledged: u64,
     sent: u64,
     end: u64,
-    /// The part that is sent next, and how much of it was sent, which may be all.
+    /// The part that is sent next, and how many of its bytes were sent, which may be all.
     at: usize,
     done: usize,
     spare: Vec<u8>,
@@ -88,12 +87,12 @@ impl SendBuffer {
         self.end - self.sent
     }
 
-    /// Whether more may be added that can wait.
+    /// Whether frames that are not urgent may be added.
     pub(super) fn has_room(&self) -> bool {
         self.unsent() < UNSENT
     }
 
-    /// The position in the stream before which everything is here.
+    /// The position of the end of the stream.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -122,7 +121,7 @@ impl SendBuffer {
         self.parts.push_back(Part::Lent(lender, block));
     }
 
-    /// Gives what is sent next to `out`.
+    /// Adds the bytes that are sent next to `out`.
     pub(super) fn next(&self, out: &mut Blocks) {
         let mut done = self.done;
         for Block { base, len } in self.parts.range(self.at..).map(Part::block) {
@@ -148,7 +147,7 @@ impl SendBuffer {
         }
     }
 
-    /// Takes note that the peer has everything before this position.
+    /// Records that the peer has everything before this position.
     pub(super) fn acknowledge(&mut self, to: u64) -> Result<(), &'static str> {
         if to > self.sent {
             return Err("an acknowledgement of bytes that were not sent");
@@ -173,7 +172,7 @@ impl SendBuffer {
         Ok(())
     }
 
-    /// Begins to send again what is after this position.
+    /// Begins to send everything after this position again.
     pub(super) fn resume(&mut self, from: u64) -> Result<(), &'static str> {
         if from < self.acknowledged {
             return Err("bytes are expected again that were acknowledged");
@@ -241,7 +240,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is sent and acknowledged, all bytes are sent in order, and after a cut from where the peer has them.
+        /// However bytes are sent and acknowledged, all are sent in order, and after a cut from the peer's position on.
         #[test]
         fn what_is_not_acknowledged_is_sent_again(
             steps in prop::collection::vec((0u8..7, 1usize..6000), 1..80),

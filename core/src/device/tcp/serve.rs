@@ -11,7 +11,7 @@ use crate::error::ErrorKind;
 use crate::stats::{Kind as Counted, Stats};
 
 impl Engine {
-    /// Processes all that is in the buffer of a connection.
+    /// Processes all frames in the buffer of a connection.
     ///
     /// # Errors
     /// How the peer has broken the protocol.
@@ -69,7 +69,7 @@ impl Engine {
         Ok(Payload { kind: header.kind, flags: header.flags, key: header.key, offset: header.offset, left })
     }
 
-    /// Where the next bytes of a payload go directly; nothing if they are to be discarded.
+    /// The blocks into which the next bytes of a payload are received directly; none if they are to be discarded.
     pub(super) fn direct(&self, from: u32, payload: &Payload) -> Blocks {
         let (mut blocks, peer) = (Blocks::new(), &self.peers[from as usize]);
         if payload.kind == Kind::Data {
@@ -82,17 +82,17 @@ impl Engine {
         blocks
     }
 
-    /// Counts bytes of a payload that have arrived where they go.
+    /// Counts bytes of a payload that have arrived at their destination.
     pub(super) fn arrived(&mut self, from: u32, payload: &mut Payload, len: usize) {
         if payload.kind == Kind::Data {
             self.peers[from as usize].data_placed(len);
         }
-        // The offset of a write that is refused may be any.
+        // A refused write may have any offset, so the addition wraps.
         payload.offset = payload.offset.wrapping_add(len as u64);
         payload.left -= len;
     }
 
-    /// Copies bytes of a payload to where they go.
+    /// Copies bytes of a payload to their destination.
     fn place(&mut self, from: u32, payload: &mut Payload, bytes: &[u8]) {
         let peer = &mut self.peers[from as usize];
         if payload.kind == Kind::Data {
@@ -110,7 +110,7 @@ impl Engine {
         if payload.kind == Kind::Write {
             self.served(from, payload.flags, Ok(()), stats);
         } else {
-            // Less is owed now, so that more requests may be sent.
+            // Fewer bytes are owed now, so more requests may be sent.
             self.touch(from);
         }
     }
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Serves a frame that is here as a whole.
+    /// Serves a frame that has arrived completely.
     fn frame(&mut self, from: u32, header: &Header, payload: &[u8], stats: &Stats) -> Result<(), &'static str> {
         let place = (header.key, header.offset);
         let peer = &mut self.peers[from as usize];
@@ -148,10 +148,10 @@ impl Engine {
                 let returns = is_integer || header.flags & RETURN > 0;
                 let mut old = SmallVec::<[u8; 8]>::from_elem(0, if returns { header.updated() } else { 0 });
                 let done = if failed { skipped } else { self.memory.serve(header, payload, &mut old) };
-                // Zeros if an accumulate has failed: the origin counts the data of every frame.
+                // The values are zeros if an accumulate has failed, since the origin counts the data of every frame.
                 if returns && (done.is_ok() || !is_integer) {
                     peer.answer_data(&old);
-                    // Also before the last frame, which the origin may send only after answers.
+                    // This also happens before the last frame, which the origin may send only after it has answers.
                     self.touch(from);
                 }
                 self.served(from, header.flags, done, stats);
@@ -199,7 +199,7 @@ impl Engine {
         if let Some((id, result)) = self.peers[from as usize].complete(result)? {
             self.done.push_back((id, result.map_err(|e| e.peer(from).device("tcp"))));
         }
-        // Limits of requests that wait may be met now.
+        // Requests that waited for a limit may now continue.
         self.touch(from);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Start-up: the ranks tell each other on which hosts they are; each listens on interfaces and publishes its addresses.
-//! No connection is made yet.
+//! Start-up: the ranks publish on which hosts they are; each listens on interfaces and publishes its addresses. No
+//! connection is made yet.
 
 use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
@@ -27,11 +27,11 @@ use crate::slots::Slots;
 use crate::stats::Stats;
 
 const OP: &str = "open the tcp device";
-/// Connections that the kernel accepts before this rank does; the kernel may allow less.
+/// Maximum number of connections that the kernel accepts before this rank does; the kernel may allow fewer.
 const BACKLOG: i32 = 4096;
 /// Maximum number of blocks of a write or a read.
 const MAX_BLOCKS: usize = 1024;
-/// Messages of up to a packet are sent at once; longer ones are read from the sender's memory into place.
+/// Messages that fit into a packet are sent eagerly; longer ones are read from the sender's memory into place.
 const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
 const CUT_OFFS: CutOffs = CutOffs::UNMEASURED;
 
@@ -53,7 +53,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     let fail = |kind, peer: u32| Error::new(kind, OP).rank(me).peer(peer).device("tcp");
     let malformed = |peer| move || fail(ErrorKind::Protocol, peer).cause("malformed address");
     if me == 0 {
-        // As private as what the launcher publishes.
+        // The secret is as private as the key-value exchange of the launcher.
         bootstrap.put("tcp.secret", &challenge().map_err(|e| Error::system(OP, e))?)?;
     }
     bootstrap.put(&format!("tcp.host.{me}"), &Host::here()?.write())?;
@@ -146,7 +146,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         left: Cell::new(None),
     };
     if may_relay {
-        // Others may ask this rank to pass bytes on before it uses the device itself.
+        // Other ranks may request a relay before this rank uses the device itself.
         device.start_agent().map_err(|e| e.rank(me))?;
     }
     Ok(device)

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! System calls on sockets, from and into memory that other ranks may touch at the same time: no slices of it are made.
+//! System calls on sockets, from and into memory that other ranks may access at the same time, so no slices of it are
+//! made.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Strangers, and peers that break the protocol: refused within bounds, whatever they send.
+//! Strangers and peers that break the protocol are refused and use bounded memory, whatever they send.
 
 mod storms;
 
@@ -69,7 +69,7 @@ pub(super) fn send(device: &TcpDevice, peer: u32, bytes: &[u8]) {
     unsafe { device.post(&WorkRequest { peer, operation, notify: None, id: 0 }) }.unwrap();
 }
 
-/// A generator of numbers, the same in every run.
+/// A generator of pseudo-random numbers, the same in every run.
 pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
@@ -133,12 +133,12 @@ fn strangers_are_refused_and_the_ranks_go_on() {
 
 /// Ends all ranks in order.
 pub(super) fn leave(ranks: &[TcpDevice]) {
-    // Every rank makes its turn.
+    // Every rank takes a turn.
     while ranks.iter().filter(|rank| !rank.leave(Leave::InOrder).unwrap()).count() > 0 {}
 }
 
-/// A peer that knows the secret and then sends any bytes, or frames with any contents, is lost by an error that names it;
-/// memory that it may not reach stays as it is.
+/// A peer that knows the secret and then sends any bytes, or frames with any contents, is lost with an error that names
+/// it; memory that it may not access stays unchanged.
 #[test]
 fn peer_that_sends_anything_is_lost_or_served() {
     for seed in 1..120u64 {
@@ -157,7 +157,7 @@ fn peer_that_sends_anything_is_lost_or_served() {
         // Its process ends.
         ranks[1].shared.lock().listeners.clear();
         drop(socket);
-        // It may have said that it leaves.
+        // The peer may have announced that it leaves.
         while !ranks[0].shared.lock().peers[1].left {
             turn(&ranks[0]);
             if let Err(lost) = ranks[0].check_peers(PeerCheck::Alive) {
@@ -193,7 +193,7 @@ fn hostile(numbers: &mut Numbers, key: u64) -> Vec<u8> {
     [&header[..], &numbers.bytes(len)].concat()
 }
 
-/// An answer to a request whose bytes are not sent yet would let the caller free them: it is refused.
+/// An answer to a request whose bytes are not sent yet is refused, since it would let the caller free them.
 #[test]
 fn early_answer_is_a_broken_protocol() {
     let ranks = devices(2, &[]);
@@ -291,7 +291,7 @@ fn operations_pass_packets_that_are_not_taken() {
     leave(&ranks);
 }
 
-/// The last frame of an operation that was cancelled half-way keeps the frames of others whole.
+/// The last frame of an operation that was cancelled half-way keeps the frames of other operations intact.
 #[test]
 fn operations_after_a_cancelled_one_are_served() {
     let ranks = devices(2, &[]);
@@ -389,7 +389,7 @@ fn operation_that_uses_up_a_limit_may_be_answered() {
     (0..21).for_each(|_| origin.data_begins(&data(PIECE)).unwrap());
     assert!(is_complete(&mut origin), "no room for a further piece");
 
-    // Of a length that fills a buffer.
+    // The length fills a buffer.
     let (ranges, mut into) = (vec![Range { offset: 0, len: 1 }; (64 << 10) / HEADER], [0u8; 2048]);
     origin.read(&CALL, &[Block { base: into.as_mut_ptr(), len: ranges.len() }], &ranges);
     send_all(&mut origin);
@@ -419,7 +419,7 @@ pub(super) fn until(mut step: impl FnMut() -> bool) {
     }
 }
 
-/// Failed pieces are answered, so that the last one can be sent.
+/// Failed pieces are answered, so that the last piece can be sent.
 #[test]
 fn long_accumulate_that_fails_ends() {
     const LEN: usize = 1 << 20;
@@ -495,7 +495,7 @@ fn strangers_push_out_those_of_their_own_host() {
     leave(&ranks);
 }
 
-/// A socket of which only sending fails has no event.
+/// A socket on which only sending fails reports no event.
 #[test]
 fn peer_to_which_nothing_can_be_sent_is_lost() {
     let ranks = devices(2, &[]);
@@ -524,7 +524,7 @@ fn rank_that_computes_for_long_is_not_lost() {
         !turn(&ranks[1]).is_empty()
     });
     {
-        // Nobody receives for rank 1.
+        // No thread receives for rank 1.
         let _computes = ranks[1].shared.lock();
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
         let operation = Operation::write(&from, Place { region: to.handle, offset: 0 });
@@ -545,7 +545,7 @@ fn rank_that_computes_for_long_is_not_lost() {
     leave(&ranks);
 }
 
-/// Where the kernel has no room, nothing is attempted before it tells of room: on this socket, each attempt would fail.
+/// If the kernel has no room, nothing is sent until it reports room: on this socket, each attempt would fail.
 #[test]
 fn socket_without_room_is_left_alone() {
     let ranks = devices(2, &[]);
@@ -558,7 +558,7 @@ fn socket_without_room_is_left_alone() {
         !turn(&ranks[1]).is_empty()
     });
     {
-        // Nobody receives for rank 1.
+        // No thread receives for rank 1.
         let _computes = ranks[1].shared.lock();
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
         let operation = Operation::write(&from, Place { region: to.handle, offset: 0 });

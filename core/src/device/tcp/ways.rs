@@ -1,8 +1,8 @@
 //! The ways to a peer: directly, to each of its addresses, or over a rank that passes the bytes on.
 //!
-//! Without a table of routes, a rank is reached directly if that is possible, and else over ranks of a third host which
-//! shares a network with both hosts. Which one serves a pair is chosen by the sum of its numbers, so that both choose the
-//! same, and pairs spread over all that can serve. With a table, the next node of it comes first.
+//! Without a table of routes, a rank is reached directly if that is possible, and otherwise over ranks of a third host
+//! that shares a network with both hosts. The sum of a pair's numbers determines its relay, so that both ranks choose
+//! the same one, and pairs spread over all possible relays. With a table, its next node comes first.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,14 +10,14 @@ use std::net::SocketAddr;
 use super::address::{EndpointAddress, Host};
 use crate::device::routing::RoutingTable;
 
-/// Relays that are tried for a pair.
+/// Maximum number of relays that are tried for a pair.
 const MOST_RELAYS: usize = 3;
 
 /// A way to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Direct(SocketAddr),
-    /// Over this rank.
+    /// Over this rank as a relay.
     Over(u32),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// A round of attempts to connect to a peer, on one way after the other.
+/// A round of attempts to connect to a peer, over one way after the other.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) ways: Vec<Way>,
@@ -43,7 +43,7 @@ pub(super) struct Round {
     pub(super) failures: Vec<String>,
 }
 
-/// What is known of all ranks when the device is opened.
+/// Data about all ranks that is known when the device is opened.
 #[derive(Debug)]
 pub(super) struct Topology {
     pub(super) addresses: Vec<EndpointAddress>,
@@ -68,8 +68,8 @@ impl Topology {
         self.table.node(&self.hosts[rank as usize].node)
     }
 
-    /// The ways that are tried first: those of the table, and direct ones. If `is_relay`, this rank passes on bytes for a
-    /// pair, and takes only the way of the table, if there is one.
+    /// The ways that are tried first: those of the table, and direct ones. If `is_relay`, this rank passes on bytes for
+    /// a pair, and uses only the way of the table, if there is one.
     pub(super) fn first(&self, me: u32, peer: u32, is_relay: bool) -> Vec<Way> {
         let next = self.node(me).zip(self.node(peer)).and_then(|(from, to)| Some((self.table.next(from, to)?, to)));
         let mut ways = match next {

@@ -1,7 +1,7 @@
 //! Messages between ranks: the endpoint address that each rank publishes, and the datagrams by which they connect.
 //!
 //! A datagram carries the token of the rank that it is addressed to: 16 random bytes known only to the ranks of the job
-//! (the token travels by the bootstrap). Datagrams without the token, or malformed ones, are dropped.
+//! (the bootstrap carries the token). Datagrams without the token, or malformed ones, are dropped.
 
 use super::sys::Gid;
 use crate::wire::{Reader, Writer};

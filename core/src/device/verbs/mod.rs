@@ -52,7 +52,7 @@ use post::notices::KnownSlots;
 use sys::queue::{Channel, Completion, Completions};
 use wait::Elsewhere;
 
-/// While requests are outstanding, one in this many consecutive polls looks for receives.
+/// While requests are outstanding, one in this many consecutive polls checks for receives.
 const MAX_SKIPPED_POLLS: u32 = 4;
 
 fn broken(e: std::io::Error) -> Error {
@@ -84,7 +84,7 @@ pub(crate) struct VerbsDevice {
     heartbeat: RefCell<Heartbeat>,
     suspects: RefCell<Suspects>,
     polling: Cell<bool>,
-    /// Consecutive polls without a look for receives.
+    /// Number of consecutive polls that have not checked for receives.
     passed: Cell<u32>,
     left: Cell<bool>,
 }
@@ -209,8 +209,8 @@ impl VerbsDevice {
     }
 
     /// One poll of a waiting rank: it polls one or two completion queues, and does little else while nothing arrives.
-    /// While requests are outstanding the rank usually waits for these, so most polls skip the receives, but one in
-    /// [`MAX_SKIPPED_POLLS`] looks for them.
+    /// While requests are outstanding the rank usually waits for these, so only one poll in [`MAX_SKIPPED_POLLS`]
+    /// checks for receives.
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut engine = self.engine.borrow_mut();
         let mut any = self.take_sends(&mut engine)?;
@@ -464,7 +464,7 @@ unsafe impl Device for VerbsDevice {
         }
         self.stats.add(Kind::Park, 0);
         wait::sleep(&[self.channel.fd(), self.links.rank_wake.as_fd()], limit);
-        // If events remain, the next park returns at once.
+        // If events remain, the next park returns immediately.
         self.take_event();
         self.links.rank_wake.clear();
         false

@@ -62,7 +62,7 @@ pub(crate) struct Prepared {
     /// Shown by `farside info`.
     atomics: &'static str,
     max_completions: usize,
-    /// The longest shared receive queue.
+    /// Maximum length of a shared receive queue.
     max_receives: usize,
     /// Whether the HCA follows the page tables, so that memory of the user need not be pinned.
     on_demand: bool,
@@ -181,7 +181,7 @@ impl Prepared {
         self.address.write()
     }
 
-    /// Creates the device from the addresses of all ranks. No connection is made yet.
+    /// Creates the device, given the addresses of all ranks. No connection is made yet.
     ///
     /// # Errors
     /// `Protocol` for a malformed address, `Mismatch` for one with another link type, `Limit`.
@@ -205,7 +205,7 @@ impl Prepared {
         let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
         let entries = |wanted: usize| wanted.min(self.max_completions);
         let count = credits::buffers(self.settings.verbs_receives, addresses.len()).min(self.max_receives);
-        // With room for each in their completion queue.
+        // Their completion queue has room for each too.
         let count = count.min(self.max_completions - 16);
         let sends = Completions::new(&channel, entries(queue * addresses.len() + 16)).map_err(failed)?;
         let receives = Completions::new(&channel, entries(count + 16)).map_err(failed)?;

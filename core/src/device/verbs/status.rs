@@ -1,12 +1,13 @@
 //! All statuses of work completions in one table: the error kind, the effect on the connection, the cause and the
 //! remedy (InfiniBand Architecture Specification, volume 1, 10.10.3 and 9.9; `ibv_poll_cq(3)`).
 //!
-//! Requests complete in order, so all before the one that failed were executed. What is known of that one and of those
-//! behind it, which complete with `WR_FLUSH_ERR`, decides what becomes of them:
+//! Requests complete in order, so all before the one that failed were executed. The knowledge about that request and
+//! about those behind it, which complete with `WR_FLUSH_ERR`, decides their fate:
 //!
 //! | fate | the failed request | requests behind it | they |
 //! |---|---|---|---|
-//! | [`Refused`](Fate::Refused) | not executed: the peer's queue pair has refused it and ended | not executed | it fails alone, they are posted on a new connection |
+//! | [`Refused`](Fate::Refused) | not executed: the peer's queue pair has refused it and ended | not executed | it
+//! alone fails, the others are posted on a new connection |
 //! | [`Unknown`](Fate::Unknown) | unknown: an answer may be lost | unknown | the queue pair starts again at this request: the peer's, which continues, does not execute again what it has executed |
 //! | [`Silent`](Fate::Silent) | unknown: no answer came | unknown | as `Unknown` if this rank's port was down, else as `Lost` |
 //! | [`Lost`](Fate::Lost) | unknown | unknown | the peer is lost; if another device reaches it, that one continues from what has arrived |
@@ -18,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 /// Effect of a failed request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The peer has refused the request, and executes none behind it.
+    /// The peer has refused the request, and executes no request behind it.
     Refused,
     /// The peer may have executed the request and those behind it, and its queue pair continues.
     Unknown,

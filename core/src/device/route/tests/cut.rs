@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Devices that are cut at any request: those after it in the table take over.
+//! Devices whose link is cut at any request: the next devices in the table take over.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -34,9 +34,9 @@ struct Link {
 /// How a link fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// The requests of the rank that cuts it until it does; 0 for never.
+    /// Number of requests after which the rank `by` cuts the link; 0 for never.
     after: usize,
-    /// Requests in progress that are carried out all the same; the others are lost.
+    /// Number of requests in progress that are still carried out; the others are lost.
     delivered: usize,
     /// Ranks that notice by themselves, as bits.
     notice: u8,
@@ -148,7 +148,7 @@ impl Cut {
         self.done.borrow_mut().extend(ended.map(|held| (held.request.id, Err(self.lost()))));
     }
 
-    /// Looks whether the link is cut.
+    /// Checks whether the link is cut.
     fn look(&self) {
         let is_due = self.plan.by == self.me && self.plan.after > 0 && self.posted.get() >= self.plan.after;
         if is_due {
@@ -266,7 +266,7 @@ fn ranks(plans: &[Plan], kinds: &[u8]) -> [RouteDevice; 2] {
     devices.map(|devices| RouteDevice::new(me.next().unwrap(), None, devices, &has, &[]).unwrap())
 }
 
-/// Bytes of a slot of a round, and rounds.
+/// Bytes of the slot of a round; number of rounds.
 const SLOT: usize = 64;
 const ROUNDS: usize = 40;
 /// A word that is added to, the cell that announces slots, and the first slot.
@@ -341,7 +341,7 @@ fn post(ranks: &mut [Rank; 2], me: usize, operation: Operation<'_>, notify: Opti
     }
 }
 
-/// Goes on until all requests of a rank have ended.
+/// Makes progress until all requests of a rank have ended.
 fn settle(ranks: &mut [Rank; 2], me: usize) {
     for turn in 0.. {
         assert!(turn < 100_000, "a request does not end");
@@ -352,7 +352,7 @@ fn settle(ranks: &mut [Rank; 2], me: usize) {
     }
 }
 
-/// Runs rounds of everything between two ranks; returns how many atomics have ended with errors, in all.
+/// Runs rounds of all operations between two ranks; returns how many atomics have ended with errors.
 fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
     let devices = ranks(plans, kinds);
     let mut memories = [0, 1].map(|_| vec![0u8; SLOTS + ROUNDS * SLOT].into_boxed_slice());
@@ -413,7 +413,7 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
                 }
             }
             if random(2) == 0 {
-                // All that was posted before an atomic is complete: what is unknown is the atomic alone.
+                // Everything posted before an atomic is complete, so only the atomic's effect is unknown.
                 settle(&mut ranks, me);
                 let old = std::ptr::null_mut();
                 post(&mut ranks, me, Operation::fetch_add(place(WORD), 1, old), None);
@@ -494,8 +494,8 @@ fn plan() -> impl Strategy<Value = Plan> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whichever request a device fails at, and whoever notices it, the next one takes over; also if that fails too,
-    /// meanwhile or later.
+    /// The next device takes over at whichever request a device fails and whichever rank notices it; also if that
+    /// device fails too, during the failover or later.
     #[test]
     fn next_device_carries_on_from_any_request(
         first in plan(), second in prop_oneof![Just(NEVER), plan()], rails in any::<bool>(), seed in any::<u64>()
@@ -520,7 +520,7 @@ fn other_devices_learn_of_a_loss_that_a_post_reports() {
         let member = Member { number, kind: number, carries: [true; SIZES] };
         (member, device as Box<dyn Device>)
     });
-    // The peer has only the first one.
+    // The peer has only the first device.
     let device = RouteDevice::new(0, None, devices.collect(), &[0b110, 0b010], &[]).unwrap();
     let send = || {
         let operation = Operation::send(&[1], &[]);

@@ -47,7 +47,7 @@ enum What {
 struct Late {
     inner: Loopback,
     held: RefCell<VecDeque<Held>>,
-    /// Maximum number of operations held; further ones find the device busy.
+    /// Maximum number of operations held; posting more is `Busy`.
     room: usize,
     polls: u32,
     polled: Cell<u32>,
@@ -234,7 +234,7 @@ fn large_transfers_are_striped_and_notified_after_the_last_piece() {
     }
 }
 
-/// A striped write that is cancelled touches the caller's memory no more, and the devices stay usable.
+/// A striped write that is cancelled no longer touches the caller's memory, and the devices stay usable.
 #[test]
 fn cancelled_stripes_are_forgotten() {
     let members = [member(1, 1, [true; SIZES]), member(2, 1, [true; SIZES])];
@@ -248,7 +248,7 @@ fn cancelled_stripes_are_forgotten() {
             let from = [Block::of(bytes.as_ptr(), bytes.len())];
             let (peer, track) = (1 - job.rank_number(), Track::new());
             let to = Place { region: remotes[peer as usize].handle, offset: 0 };
-            // SAFETY: cancelled before the bytes go.
+            // SAFETY: the request is cancelled before the bytes are released.
             unsafe { job.post(peer, Operation::write(&from, to), None, &[&track]) }?;
             job.cancel(&track);
             assert_eq!(track.open(), 0);

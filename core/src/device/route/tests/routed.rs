@@ -78,7 +78,8 @@ fn job_uses_the_devices_that_its_table_names() {
     for counts in Job::threads_with(2, &settings(&table("second", [second, first, first])), rank).unwrap() {
         assert_eq!(counts, [[0, small], [medium, 0], [large, 0]]);
     }
-    // The order of the list, with both as rails: without a table, by kind, and where the table names what is not there.
+    // The order of the list decides, with both devices as rails: without a table, by kind, and if the table names a
+    // device that does not exist.
     for routes in ["none", &table("kind", ["tcp"; 3]), &table("other", ["verbs", "tcp:v0", "sim"])] {
         for counts in Job::threads_with(2, &settings(routes), rank).unwrap() {
             assert_eq!(counts[..2], [[small, 0], [medium, 0]], "{routes}");

@@ -51,7 +51,8 @@ fn one_direction(fault: impl Fn(usize) -> Fault) {
     sender.join().unwrap();
 }
 
-/// Two packets in each direction, some of them in the reply line. `keeps`: a sender does not give up the reply line.
+/// Two packets in each direction, some of them in the reply line. With `keeps`, a sender wrongly does not give up the
+/// reply line.
 fn two_directions(keeps: bool, fault: impl Fn(usize) -> Fault) {
     let [lower, higher] = ends(fault);
     let other = loom::thread::spawn(move || {

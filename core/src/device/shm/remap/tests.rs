@@ -103,7 +103,7 @@ fn untouched_pages_are_not_made() {
     assert!(resident >= 5 * PAGE);
 }
 
-/// With a watch, pages that went are forgotten by `settle`, else by the next call that uses them.
+/// With a watch, `settle` forgets pages that were unmapped; without one, the next call that uses them does.
 #[test]
 fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
     for is_watched in [false, true] {
@@ -135,7 +135,7 @@ fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
 
 /// An allocation of `malloc` that it has mapped.
 fn chunk(value: u8) -> Vec<u8> {
-    // Longer than the longest threshold that `malloc` adapts itself to.
+    // Longer than the maximum of the threshold that `malloc` adapts.
     vec![value; 40 << 20]
 }
 

@@ -6,7 +6,7 @@ use crate::interleavings::{Fault, Lines, caught, check};
 
 const SIZE: usize = 8 * SLOT;
 
-/// The words of packet `number`; every word could pass for a marker.
+/// The words of packet `number`; every word looks like a marker.
 fn word(number: usize) -> u64 {
     READY | (number as u64) << 8 | 8
 }

@@ -13,7 +13,7 @@ use crate::device::sim::events::Happens;
 use crate::device::sim::flight::{Flight, Incoming};
 use crate::device::sim::network::Time;
 
-/// The longest time for which an interface keeps a word, in picoseconds.
+/// Maximum time for which an interface keeps a word, in picoseconds.
 const KEPT: Time = 2_000_000;
 
 /// A word of a region, and its value in the interface of its owner.
@@ -24,7 +24,7 @@ pub(in crate::device::sim) struct KeptWord {
 }
 
 impl World {
-    /// Lets a message act on its target. One to a rank that was lost has no effect, and fails.
+    /// Lets a message act on its target. A message to a lost rank has no effect, and fails.
     pub(in crate::device::sim) fn act(&self, flight: &Rc<Flight>, time: Time) -> Option<Incoming> {
         let target = flight.target;
         if self.is_lost(target) {

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The barrier in the switch: the part of the interfaces, and the way of its packets.
+//! The barrier in the switch: its protocol in the interfaces, and the transit of its packets.
 //!
 //! An interface sends the requests of its rank, repeats those that are not acknowledged, and acknowledges every `ready`,
 //! whatever its rank does. So only the request and its answer take time of the processor.
@@ -111,7 +111,7 @@ impl World {
         Ok(if packet.request == Request::Free { Posted::Done } else { Posted::Pending })
     }
 
-    /// Sends a packet to the switch, and again later if it is a request. Acknowledgements keep no interface busy.
+    /// Sends a packet to the switch, and again later if it is a request. Acknowledgements occupy no interface.
     fn send_up(&self, rank: u32, packet: Packet, ready: Time) {
         let mut traffic = self.traffic.borrow_mut();
         let there = if packet.is_ack { traffic.beside_links(rank, ready) } else { traffic.enter_switch(rank, ready) };
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// A packet of a rank arrives at a switch or an interface.
+    /// Handles the arrival of a packet at the switch or at an interface.
     pub(in crate::device::sim) fn hop(&self, rank: u32, packet: Packet, hop: Hop, time: Time) {
         let Some(mut barrier) = self.barrier() else { return };
         let SwitchBarrier { switch, ports, gate, .. } = &mut *barrier;
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// The interface of a rank takes a packet of the switch.
+    /// Handles a packet of the switch at the interface of a rank.
     fn deliver(&self, rank: u32, packet: Packet, time: Time) {
         self.write_back(rank);
         if !packet.is_ack {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Forgets requests of a rank whose id satisfies `which`. The switch may have got them.
+    /// Forgets requests of a rank whose id satisfies `which`. The switch may have received them already.
     pub(in crate::device::sim) fn cancel(&self, rank: u32, which: &dyn Fn(u64) -> bool) {
         let r = self.rank(rank);
         r.inbox.borrow_mut().retain(|incoming| !matches!(incoming, Incoming::Answered { id, .. } if which(*id)));

@@ -17,12 +17,12 @@ pub(crate) struct Exchange {
     latest: Time,
     /// Number of fences that all ranks have passed.
     passed: u64,
-    /// A rank that takes part in no further fence, and how it ended.
+    /// A rank that has ended and reaches no further fence, and how it ended.
     ended: Option<(u32, &'static str)>,
 }
 
 impl World {
-    /// Waits until all ranks have called it; all clocks are then that of the last one.
+    /// Waits until all ranks have called it; all clocks are then set to that of the last rank.
     pub(crate) fn fence(&self, rank: u32) -> Result<()> {
         self.check_ended(rank)?;
         let (r, mut exchange) = (self.rank(rank), self.exchange.borrow_mut());

@@ -14,7 +14,7 @@ use crate::device::{Block, Lists};
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 
-/// Limits of a list: blocks as of an HCA.
+/// Limits of a list: as many blocks as an HCA takes.
 pub(in crate::device::sim) const LIMITS: Lists = Lists { blocks: 32, bytes: 1 << 30 };
 
 /// Time for which a gather waits for a scatter.
@@ -78,7 +78,7 @@ impl World {
         self.match_lists(pair, time);
     }
 
-    /// A gather has arrived.
+    /// Handles a gather that has arrived.
     pub(in crate::device::sim) fn gather(&self, flight: Rc<Flight>, time: Time) {
         let pair = (flight.origin, flight.target);
         self.lists.borrow_mut().entry(pair).or_default().gathers.push_back(Rc::clone(&flight));
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Completes a list: a gather when the acknowledgement is back.
+    /// Completes a list; a gather completes when its acknowledgement is back.
     fn end_list(&self, flight: &Rc<Flight>, time: Time, error: Option<(ErrorKind, &'static str)>) {
         if let Some((kind, cause)) = error {
             let e = Error::new(kind, "transfer a list").rank(flight.origin).peer(flight.target).device("sim");

@@ -1,6 +1,7 @@
 //! Receive queues of limited length, as those of HCAs: a packet, a signal and a notification each take a receive of
-//! their target, until the target polls. A message that finds none is refused and sent again after some time, together
-//! with those that its rank has sent to the same target after it, as on a reliable connection (RNR, endlessly).
+//! their target, until the target polls. A message that finds no posted receive is refused and sent again after some
+//! time, together with those that its rank has sent to the same target after it, as on a reliable connection with
+//! unlimited RNR retries.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,10 +26,11 @@ pub(super) enum Admission {
 
 #[derive(Debug)]
 pub(crate) struct Receives {
-    /// Receives of a rank; 0 if they do not end.
+    /// Number of receives of a rank; 0 if it is unlimited.
     limit: usize,
     retry: Time,
-    /// Packets of each rank that it has not taken, and its signals and notifications since its last poll.
+    /// For each rank, the number of packets that it has not received, and of signals and notifications since its last
+    /// poll.
     used: Vec<Cell<(usize, usize)>>,
     /// Messages of a pair of ranks of which the first was refused.
     waiting: RefCell<FxHashMap<Pair, VecDeque<Rc<Flight>>>>,
@@ -47,12 +49,13 @@ impl Receives {
         }
     }
 
-    /// Number of messages that were refused, each time that they were sent.
+    /// Number of refusals; a message counts each time that it is refused.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()
     }
 
-    /// Whether a message may land; if not, it is kept. One to a lost rank, which polls no more, needs no receive.
+    /// Returns whether a message may take effect; if not, keeps it. A message to a lost rank, which no longer polls,
+    /// needs no receive.
     pub(super) fn admit(&self, flight: &Rc<Flight>, is_lost: bool) -> Admission {
         if self.limit == 0 || flight.origin == flight.target {
             return Admission::Lands;
@@ -64,7 +67,7 @@ impl Receives {
         if is_lost || self.takes(flight) { Admission::Lands } else { Admission::Refused }
     }
 
-    /// Takes a receive of the target, if the message needs one; returns whether it can land.
+    /// Takes a receive of the target, if the message needs one; returns whether it can take effect.
     fn takes(&self, flight: &Flight) -> bool {
         let used = &self.used[flight.target as usize];
         let (packets, signals) = used.get();
@@ -77,14 +80,14 @@ impl Receives {
         true
     }
 
-    /// A rank polls: receives of signals are free again.
+    /// Records that a rank polls, which frees its receives of signals.
     pub(in crate::device::sim) fn polled(&self, rank: u32) {
         if let Some(used) = self.used.get(rank as usize) {
             used.set((used.get().0, 0));
         }
     }
 
-    /// A rank has taken a packet of `source`.
+    /// Records that a rank has received a packet of `source`.
     pub(super) fn taken(&self, source: u32, rank: u32) {
         if let Some(used) = self.used.get(rank as usize).filter(|_| source != rank) {
             used.set((used.get().0 - 1, used.get().1));
@@ -103,11 +106,11 @@ impl World {
     fn send_again(&self, (origin, target): Pair, time: Time) {
         let Receives { refused, retry, .. } = &self.receives;
         refused.set(refused.get() + 1);
-        // The refusal and the message itself travel once more each.
+        // The refusal travels back, and the message travels once more.
         self.push((time + 2 * self.costs(origin, target).latency + retry, 0), Happens::Again(origin, target));
     }
 
-    /// Messages of a pair are sent again, up to the first one that is refused.
+    /// Sends the messages of a pair again, up to the first one that is refused.
     pub(super) fn again(&self, pair: Pair, time: Time) {
         loop {
             let mut waiting = self.receives.waiting.borrow_mut();

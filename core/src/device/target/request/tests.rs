@@ -14,7 +14,7 @@ unsafe fn fill(_code: u32, target: *mut u8, _operand: *const u8, _result: *mut u
     true
 }
 
-/// Serves requests for one word of zero; calls `f` with the way to make one and the word.
+/// Serves requests for one word of zero; calls `f` with a function that makes a request, and with the word.
 fn over_a_word(f: impl Fn(&dyn Fn(Request) -> Result<(), ErrorKind>, &Cell<u64>, &Layout)) {
     let layout = Layout::new(0, 1, 4096);
     let [own, origin] = [(); 2].map(|()| Segment::create(&std::env::temp_dir(), layout.end(), Pages::AtOnce).unwrap());
@@ -42,7 +42,7 @@ fn no_code_of_a_peer_makes_an_accumulate_a_compare_and_swap() {
                 }
             }
         }
-        // The codes are the function's but for that one, and the request of a compare-and-swap is one.
+        // All codes but that one are the accumulate function's; the request of a compare-and-swap uses it.
         let r = Request {
             code: Code::Accumulate,
             accumulate: SWAP - 1,

@@ -22,17 +22,17 @@ use crate::error::{ErrorKind, Result};
 use crate::job::Job;
 use crate::settings::Settings;
 
-/// Hostile frames.
+/// Number of hostile frames.
 const FRAMES: usize = 100_000;
 
 /// Strangers that connect to ranks.
 #[derive(Default)]
 struct Strangers {
-    /// Frames that were sent, connections, and those that a rank has ended.
+    /// Numbers of frames sent, of connections, and of connections that a rank has ended.
     frames: AtomicUsize,
     connections: AtomicUsize,
     refused: AtomicUsize,
-    /// Highest number of connections of a rank at one time, and of bytes of packets in its inbox.
+    /// Maximum number of connections of a rank at one time, and of bytes of packets in its inbox.
     most: AtomicUsize,
     inbox: AtomicUsize,
     are_done: AtomicBool,
@@ -58,7 +58,7 @@ impl Strangers {
                 }
                 _ => {
                     let mut challenge = [0; SECRET];
-                    // A rank that has too many strangers ends some before.
+                    // A rank that has too many strangers ends some of them before.
                     if socket.read_exact(&mut challenge).is_ok() {
                         let greeting = Greeting::new(1, (n % at.len()) as u32, 1, 0);
                         let (_, message) = secret::begin(&[7; SECRET], &challenge, &greeting).unwrap();
@@ -238,7 +238,7 @@ fn requests_of_a_rank_that_misbehaves_are_refused_and_others_go_on() {
         assert!(engine.peers[2].replies.buffered < 1 << 20 && engine.inbox.bytes.len() < 4 << 20);
     }
     assert!(memory.iter().all(|byte| *byte == 0), "nothing was written");
-    // Frames that break the protocol: the rank is lost, and the others still have each other.
+    // Frames that break the protocol: the rank is lost, and the other ranks still communicate.
     while ranks[0].shared.lock().peers[2].lost.is_none() {
         let _ = socket.write_all(&numbers.bytes(HEADER));
         exchange();

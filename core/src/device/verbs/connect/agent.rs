@@ -89,7 +89,7 @@ fn run(links: &Links, mut endpoint: Endpoint) {
         fds.extend(elsewhere.map(AsFd::as_fd));
         sleep(&fds, limit);
         if let Some(elsewhere) = elsewhere {
-            // Without an event too: the rank checks its peers.
+            // The rank is also woken without an event, so that it checks its peers.
             elsewhere.has_event();
             elsewhere.wake();
         }

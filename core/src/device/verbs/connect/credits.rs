@@ -7,10 +7,11 @@
 //! half of its window reads the counter: one read for every quarter of the window and, once the window is used up,
 //! repeated reads with growing pauses. The peer's processor takes no part in the reads.
 //!
-//! Three quarters of a rank's buffers are for packets, in equal parts for each peer, and at least one for each; the rest is for
-//! signals and notifications. These have no credits, which would take a message for each of them where peers are many:
-//! synchronization keeps at most one or two of a peer outstanding, and there are at least two buffers for each peer. Beyond
-//! that the HCA retransmits without end, and the message arrives up to 0.64 ms after its receiver polls.
+//! Three quarters of a rank's buffers are for packets, in equal parts for each peer, and at least one for each; the
+//! rest is for signals and notifications. These have no credits, which would take a message for each of them if peers
+//! are many: synchronization keeps at most one or two per peer outstanding, and there are at least two buffers per
+//! peer. If more are outstanding, the HCA retransmits without a limit, and the message arrives up to 0.64 ms after its
+//! receiver polls.
 
 use std::time::{Duration, Instant};
 
@@ -33,9 +34,9 @@ pub(crate) fn advertised(immediate: u32) -> Option<u32> {
 /// Maximum number of receive buffers that a rank allocates because of the number of ranks.
 const MAX_BUFFERS_FOR_RANKS: usize = 16_384;
 
-/// Number of receive buffers of a rank: what the setting says, or three for each rank of the job: a rank that computes in
-/// an epoch with all others gets a post and a notification from each, while it has not returned the receives of the last
-/// notifications.
+/// Number of receive buffers of a rank: as many as the setting says, or three for each rank of the job, because a rank
+/// that computes in an epoch with all others gets a post and a notification from each while it has not returned the
+/// receives of the last notifications.
 pub(crate) fn buffers(setting: usize, ranks: usize) -> usize {
     setting.max((3 * ranks).min(MAX_BUFFERS_FOR_RANKS))
 }
@@ -45,7 +46,7 @@ pub(crate) fn window(buffers: usize, ranks: usize) -> u64 {
     (buffers * 3 / 4 / ranks.saturating_sub(1).max(1)).max(1) as u64
 }
 
-/// The sender's options at this moment.
+/// What the sender may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
     pub(crate) send: bool,

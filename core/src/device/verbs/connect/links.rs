@@ -3,8 +3,8 @@
 //! ends one direction only, and all requests after it on that queue pair are known not to have been executed.
 //!
 //! Connecting uses datagrams, which may be lost: the requester's rank repeats `Request` until `Reply` or `Refuse`
-//! comes; the responder's rank answers a repeated request like the first. If both ends connect at once, that makes two
-//! independent connections. While a rank computes, its agent accepts connections.
+//! comes; the responder's rank answers a repeated request like the first. If both ends connect at the same time, two
+//! independent connections result. While a rank computes, its agent accepts connections.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,8 @@ use crate::error::{Error, ErrorKind, Result};
 use rdma_sys::{ibv_port_attr, ibv_port_state};
 
 /// First pause before a request is repeated; it doubles up to `REPEAT_MOST`. Datagrams are rarely lost, but an answer
-/// takes as long as creating a queue pair, and a rank asked by many peers at once creates theirs one by one.
+/// takes as long as creating a queue pair, and a rank to which many peers connect at the same time creates their queue
+/// pairs one by one.
 pub(crate) const REPEAT: Duration = Duration::from_millis(200);
 pub(crate) const REPEAT_MOST: Duration = Duration::from_secs(1);
 /// Addition to the first pause per connection that this rank is making: the others are likely to be making theirs at
@@ -48,10 +49,12 @@ struct Serving {
     responder: Responder,
 }
 
-/// How often a connection may fail because of the network before that is final: the requests of a peer take 20 s for that.
+/// How often a connection may fail because of the network before the failure is final, which the peer's repeated
+/// requests reach after 20 s.
 const FAILURES: u32 = 20;
 
-/// Whether an error may pass: while a port is down, and for a moment after that, a queue pair finds no way to its peer.
+/// Whether an error may be temporary: while a port is down, and for a moment after that, a queue pair has no route to
+/// its peer.
 fn is_passing(e: &io::Error) -> bool {
     let passing = [
         libc::ENETDOWN,
@@ -110,7 +113,7 @@ pub(crate) struct Table {
 }
 
 impl Peer {
-    /// Whether a failure to connect may pass, and has not come too often.
+    /// Whether a failure to connect may be temporary, and has not occurred too often.
     pub(super) fn passes(&mut self, e: &io::Error) -> bool {
         self.failures += 1;
         tracing::debug!("a queue pair was not connected: {e}");
@@ -189,7 +192,8 @@ impl Links {
 
     /// Whether the port is down. The device is asked, since its event may come later than its effects.
     pub(crate) fn is_port_down(&self) -> bool {
-        // Locked before the device is asked: the event of a port that comes up again is handled after that.
+        // The lock is taken before the device is queried, so that the event of a port that comes up again is handled
+        // afterwards.
         let mut table = self.lock();
         let is_active = |port: ibv_port_attr| port.state == ibv_port_state::IBV_PORT_ACTIVE;
         if table.down.is_none() && !self.context.port(self.choice.port).is_ok_and(is_active) {
@@ -198,7 +202,7 @@ impl Links {
         table.down.is_some()
     }
 
-    /// The port, in words.
+    /// The name of the port, for messages.
     pub(crate) fn port(&self) -> String {
         format!("port {} of {}", self.choice.port, self.choice.device)
     }
@@ -309,7 +313,7 @@ impl Links {
         }
     }
 
-    /// Serves and watches a peer no more, which another device reaches.
+    /// Stops serving and watching a peer that another device reaches.
     pub(crate) fn give_up(&self, peer: u32) {
         let mut table = self.lock();
         Self::retire(&mut table, peer);
@@ -388,7 +392,7 @@ impl Links {
                 let responder = s.responder.number();
                 return Some(Message::Reply { attempt, responder, counter: self.counter(source) });
             }
-            // A late request, for a connection that has ended.
+            // This is a late request for a connection that has ended.
             if attempt.wrapping_sub(s.attempt) as i32 <= 0 {
                 return None;
             }

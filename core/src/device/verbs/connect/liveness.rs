@@ -1,8 +1,8 @@
 //! Detects lost peers. Processes of this machine are watched: such a peer is lost when its process has ended, but not
-//! while it is stopped. Any other peer is alive if something came from it within the last two seconds; otherwise it is
+//! while it is stopped. Any other peer is alive if a message came from it within the last two seconds; otherwise it is
 //! pinged by datagrams half a second apart, which its agent answers even while the rank computes. A peer that answers
 //! no ping for `FARSIDE_VERBS_SILENCE_S` is lost. At most 32 peers are pinged at a time, in turn. While its own port is
-//! down, a rank blames no peer but the port.
+//! down, a rank blames the port and no peer.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::processes::{self, Process};
 
 const OP: &str = "check the other ranks";
-/// Time between two pings of the same peer.
+/// Interval between two pings of the same peer.
 const ASK: Duration = Duration::from_millis(500);
 /// Silence after which a peer is pinged.
 const QUIET: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 32;
 /// How long the port may be down before it is an error.
 const DOWN: Duration = Duration::from_secs(5);
-/// How long the last datagram of a rank whose process has ended may take to arrive.
+/// Maximum time in which the last datagram of a rank whose process has ended arrives.
 const WORD: Duration = Duration::from_secs(1);
 
 /// How long to wait for an answer of a peer that has refused an operation, beyond the silence after which the peer is
@@ -169,7 +169,7 @@ impl Heartbeat {
             return Err(ended(rank, links.addresses[rank].pid));
         }
         if table.down.is_some() {
-            // Nothing can come from a peer, whose silence counts from the time at which the port is up again.
+            // No message can come from a peer now; its silence counts from the time at which the port is up again.
             self.last.fill(now);
             table.peers.iter_mut().for_each(|peer| peer.unanswered = 0);
             return Ok(());

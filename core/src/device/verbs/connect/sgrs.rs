@@ -2,10 +2,10 @@
 //! queue, so that lists and packets never take each other's receives. It is made when a list is first posted, and owns
 //! no buffers.
 //!
-//! Both ends are alike: each rank has one queue pair for the peer, created when it posts a list or is asked for one. A
-//! rank that has a list to send repeats `Pair`, with the number of its queue pair, until `Paired` confirms that the
-//! other end is connected; a rank that receives the other's number connects its own queue pair to it. So either end may
-//! begin, or both at once.
+//! Both ends are alike: each rank has one queue pair for the peer, created when it posts a list or the peer requests
+//! it. A rank that has a list to send repeats `Pair`, with the number of its queue pair, until `Paired` confirms that
+//! the other end is connected; a rank that receives the other's number connects its own queue pair to it. So either end
+//! may begin, or both at the same time.
 //!
 //! A failure of an SGRS queue pair ends it at both ends, since it is not known which lists were transferred: each end
 //! creates its next queue pair, with a higher attempt, and a message with a higher attempt ends the queue pair
@@ -86,8 +86,8 @@ impl Links {
         Ok(pair)
     }
 
-    /// Returns the queue pair for lists to and from `peer`; creates it if needed. It can receive at once, and can send
-    /// once confirmed.
+    /// Returns the queue pair for lists to and from `peer`; creates it if needed. It can receive immediately, and can
+    /// send once confirmed.
     pub(crate) fn sgrs(&self, peer: u32) -> Result<Arc<SgrsQueuePair>> {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;

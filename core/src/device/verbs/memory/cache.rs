@@ -17,9 +17,9 @@ use super::group::{Group, groups};
 /// Limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Registered bytes.
+    /// Maximum number of registered bytes.
     pub(crate) bytes: usize,
-    /// Registrations.
+    /// Maximum number of registrations.
     pub(crate) entries: usize,
 }
 
@@ -77,7 +77,7 @@ impl<R> Cache<R> {
         (wide != *group && wide.len() <= self.limits.bytes / 2).then_some(wide)
     }
 
-    /// Caches a registration of `group` in place of those that it overlaps, then evicts until the limits hold.
+    /// Caches a registration of `group`, which replaces those that it overlaps, then evicts until the limits hold.
     pub(super) fn insert(&mut self, group: Group, registration: R) -> Rc<R> {
         self.forget(&group);
         let (registration, used) = (Rc::new(registration), Cell::new(self.tick()));

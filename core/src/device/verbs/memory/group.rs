@@ -21,7 +21,7 @@ impl Group {
         self.end - self.start
     }
 
-    /// The same without gaps: one group per part.
+    /// The group without its gaps: one group per part.
     pub(super) fn split(&self) -> impl Iterator<Item = Group> + '_ {
         self.parts.iter().map(|&(start, end)| Group { start, end, parts: vec![(start, end)] })
     }

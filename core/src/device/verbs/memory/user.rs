@@ -23,7 +23,7 @@ use crate::device::watch::Watch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
 
-/// Longest gap in bytes that is pinned instead of registering once more: a registration costs about as much as pinning
+/// Maximum gap in bytes that is pinned to save a further registration: a registration costs about as much as pinning
 /// sixteen pages.
 const GAP: usize = 64 << 10;
 /// Maximum length of a piece; the length field has 32 bits.
@@ -183,7 +183,7 @@ impl UserMemory {
             Watch::new()
                 .map_err(|e| tracing::info!("the registration cache is off because memory cannot be watched: {e}"))
         });
-        // Watched before it is pinned, so that every later change is reported.
+        // The memory is watched before it is pinned, so that every later change is reported.
         watch.as_ref().ok()?.add(group.start, group.end).ok()?;
         // SAFETY: by the contract.
         unsafe { self.pin(group, Rights::Kept, stats) }.ok()

@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 
 use super::candidate::{Candidate, GidKind, PortsOfRank, Scope};
 
-/// Maximum number of networks tried.
+/// Maximum number of networks that are tried.
 const TRIES: usize = 64;
 /// Maximum number of ranks, and of candidates per rank, that an error lists.
 const RANKS_NAMED: usize = 8;
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((choice.picks, choice.trusted), (vec![1, 1, 1], false));
         assert_eq!(choice.how, "all 3 ranks have RoCE v2, 10.9.0.0/24");
         assert_eq!(picks(&ranks[..1]), [0], "alone: the first");
-        // Two devices that are common to all ranks: chosen by name, not by position.
+        // Two devices are common to all ranks; the choice is by name, not by position.
         let both = |i: u8| {
             let on = |net: u8| format!("10.{net}.0.{i}/24");
             ports(&i.to_string(), &[v2("a", &on(2)), v2("b", &on(1))])

@@ -1,8 +1,9 @@
 //! Discovers the ports and GIDs that this rank can open, and why it cannot open the others.
 //!
 //! Considers each active port of every device with remote atomics (or of the devices that the settings name), with one
-//! GID per subnet. On Ethernet, RoCE v2 (routed, and UDP to switches) precedes v1, and an IPv4 address a global IPv6
-//! address; a link-local address is offered only if the port has no others. On InfiniBand it is the port's first GID.
+//! GID per subnet. On Ethernet, RoCE v2 (routed, and UDP to switches) precedes v1, and an IPv4 address precedes a
+//! global IPv6 address; a link-local address is offered only if the port has no others. On InfiniBand it is the port's
+//! first GID.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

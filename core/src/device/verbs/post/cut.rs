@@ -1,4 +1,4 @@
-//! Cuts transfers into requests that the HCA takes.
+//! Cuts transfers into requests that the HCA accepts.
 
 use smallvec::SmallVec;
 

@@ -52,7 +52,7 @@ struct PeerSgrs {
     waits: bool,
     /// Number of completed sends.
     sent: u64,
-    /// That number, and the time, when the port went down while sends were outstanding.
+    /// The value of `sent` and the time when the port went down while sends were outstanding.
     down: Option<(u64, Instant)>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct SgrsQueues {
     /// Peers on whose SGRS queue pair a list is outstanding.
     active: Vec<u32>,
     limits: Lists,
-    /// How often the port has gone down; lists of that time have ended.
+    /// How often the port had gone down when lists were last ended for that reason.
     downs: u32,
 }
 
@@ -374,7 +374,7 @@ fn meaning(c: &Completion, list: List, peer: u32, ended: Option<&str>) -> Error 
             .remedy("post lists of equal length on both sides"),
         (s::IBV_WC_WR_FLUSH_ERR, Some(why)) => aborted(list, peer, why),
         (status, _) => match explain(status, c.vendor, list.name(), peer) {
-            // It may have arrived, and is not repeated.
+            // The list may have arrived, so it is not repeated.
             (e, Fate::Unknown) => error(ErrorKind::Aborted).cause(e.reason()),
             (e, _) => e,
         },

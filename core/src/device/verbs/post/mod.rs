@@ -1,4 +1,4 @@
-//! Work requests on their way to the HCA: the protocol for the bytes of an operation ([`posting`], [`staged`],
+//! The path of work requests to the HCA: the protocol for the bytes of an operation ([`posting`], [`staged`],
 //! [`blocks`], [`lists`]), requests and their send queues ([`request`], [`queue`]), and the handling of completions
 //! ([`engine`], [`outcomes`]).
 

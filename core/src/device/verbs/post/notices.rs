@@ -1,7 +1,7 @@
 //! Notifications that travel with a write: the immediate data identifies a signal cell and gives its new value.
 //!
 //! The immediate has 32 bits: a slot, two bits of the mark of the cell's value, and the low 14 bits of its number
-//! ([`crate::device::cell::marked`]). A slot stands for a cell of the target; a packet defines it once, before its
+//! ([`crate::device::cell::marked`]). A slot identifies a cell of the target; a packet defines it once, before its
 //! first use. A number too far from the previous one for 14 bits is sent in a separate message after the write.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,8 +12,8 @@ use crate::wire::{Reader, Writer};
 /// A cell of a peer: its region's number at the peer, and the offset in the region.
 pub(crate) type Cell = (u64, u64);
 
-/// Largest step that is expressed by 14 bits: a quarter of the range, since a value that was written directly may be
-/// ahead of the last one known here.
+/// Maximum step that 14 bits express: a quarter of the range, since a value that was written directly may be ahead of
+/// the last one known here.
 const STEP: u64 = 1 << 12;
 /// Bits of the number in an immediate.
 const BITS: u32 = 14;
@@ -32,7 +32,7 @@ pub(crate) struct SentSlots {
     used: u16,
 }
 
-/// The way to set a cell along with a write.
+/// How a cell is set along with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notification {
     /// This immediate sets the cell.
@@ -130,7 +130,7 @@ impl KnownSlots {
         self.cells.retain(|(of, _), _| *of != source);
     }
 
-    /// The cell and the low bits of its value; `None` for a slot that was never defined or stands for no cell.
+    /// The cell and the low bits of its value; `None` for a slot that was never defined or identifies no cell.
     pub(crate) fn cell(&self, source: u32, immediate: u32) -> Option<(Cell, u16)> {
         let slot = (immediate >> 16) as u16;
         self.cells.get(&(source, slot)).map(|cell| (*cell, immediate as u16))

@@ -2,9 +2,10 @@
 //! The send queue to one peer: requests that the HCA has, in order, and behind them the backlog that waits for room.
 //!
 //! Most requests are signalled, since a caller waits for each. Signals and packets are not, except one per quarter of
-//! the queue, whose completion frees their slots. When a request fails, its status tells what is known of it and of those
-//! behind it ([`Fate`]): what the peer has not executed is posted again, on a new connection; what it may have executed, on
-//! the same queue pair from the first packet on that is not acknowledged, so that the peer executes nothing twice.
+//! the queue, whose completion frees their slots. When a request fails, its status tells what is known of it and of the
+//! requests behind it ([`Fate`]). Requests that the peer has not executed are posted again on a new connection.
+//! Requests that it may have executed are posted again on the same queue pair, from the first unacknowledged packet on,
+//! so that the peer executes nothing twice.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +18,12 @@ use crate::error::{Error, ErrorKind, Result};
 /// The resources of a request that has ended, and its result.
 pub(crate) type Ended = (Held, Result<()>);
 
-/// Pause after the queue pair was started again for the first time without a request acknowledged since; it doubles.
+/// Pause after the first restart of the queue pair; it doubles with each further restart until a request is
+/// acknowledged.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
-/// How often the queue pair is started again without a request acknowledged in between: for some five seconds.
+/// Maximum number of restarts of the queue pair without a request acknowledged in between, which take some five
+/// seconds.
 const RESTARTS: u32 = 10;
 
 /// Restarts of a queue pair without a request acknowledged in between.
@@ -55,7 +58,7 @@ pub(crate) struct SendQueue<Q = Requester> {
     again: usize,
     posted: usize,
     unsignalled: usize,
-    /// Numbers of the first packet that is not acknowledged, and of that behind the last one posted.
+    /// Numbers of the first packet that is not acknowledged, and of the packet after the last one posted.
     acknowledged: u32,
     end: u32,
     /// What becomes of this connection, once a request has failed. While it is [`Fate::Unknown`] and all is drained, the
@@ -133,7 +136,7 @@ impl<Q: Sends> SendQueue<Q> {
         self.restarts = None;
     }
 
-    /// Whether the queue pair is to be started again.
+    /// Whether the queue pair must be restarted.
     pub(crate) fn wants_restart(&self) -> bool {
         self.ending == Some(Fate::Unknown) && self.posted == 0 && self.lost.is_none()
     }
@@ -186,8 +189,8 @@ impl<Q: Sends> SendQueue<Q> {
         if self.is_connected() && self.backlog() == 0 { self.capacity - self.posted } else { 0 }
     }
 
-    /// Whether an operation of this many requests can be accepted now, with room for its notification. One longer than
-    /// half of the queue is accepted when half of it is free; its rest joins the backlog.
+    /// Whether an operation of this many requests can be accepted now, with room for its notification. An operation
+    /// longer than half of the queue is accepted when half of it is free; its rest joins the backlog.
     pub(crate) fn has_room(&self, requests: usize) -> bool {
         self.room() >= 2 + requests.min(self.capacity / 2)
     }
@@ -245,7 +248,7 @@ impl<Q: Sends> SendQueue<Q> {
     }
 
     /// Posts a request that `fill` completes in place, or adds it to the backlog; returns whether it was posted. For an
-    /// operation that must be posted at once, the caller checks [`room`](Self::room) first.
+    /// operation that must not join the backlog, the caller checks [`room`](Self::room) first.
     ///
     /// # Safety
     /// The memory of pieces stays registered and mapped until the request has ended.

@@ -25,7 +25,7 @@ pub(crate) enum Owner {
     /// No owner: a packet, a signal, or a part of an operation that a later request completes.
     #[default]
     Nobody,
-    /// No owner any more: the user has cancelled the operation.
+    /// No longer an owner: the user has cancelled the operation.
     Cancelled,
     /// The caller of `post`, by its id.
     User(u64),
@@ -73,7 +73,7 @@ pub(crate) struct Request {
     pub(crate) signalled: bool,
     /// Whether the next request belongs to the same operation.
     pub(crate) more: bool,
-    /// Number of the packet behind its last one, once it is posted.
+    /// Number of the packet after its last one, once it is posted.
     pub(crate) end: u32,
     pub(crate) held: Held,
 }

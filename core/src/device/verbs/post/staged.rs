@@ -67,7 +67,7 @@ impl Engine {
             let number = staged.number;
             self.out.staged.push_back(staged);
             if let Err(e) = result {
-                // Counted as a piece that could not be posted.
+                // This counts as a piece that could not be posted.
                 self.out.staged.back_mut().into_iter().for_each(|s| s.open += 1);
                 self.out.end_piece(number, Err(e));
             }

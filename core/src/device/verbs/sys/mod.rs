@@ -184,7 +184,7 @@ impl Context {
     }
 }
 
-/// The crate's enumeration is plain data but not `Copy`.
+/// The enumeration of `rdma-sys` is plain data but not `Copy`.
 fn clone(kind: &ibv_event_type) -> ibv_event_type {
     // SAFETY: a fieldless enumeration.
     unsafe { std::ptr::read(kind) }

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::queue::{Completions, Piece, SharedReceives};
 use super::{Domain, Handle, Path, REMOTE, check, made, owned};
 
-/// The objects that queue pairs of a rank are built from.
+/// The objects from which the queue pairs of a rank are built.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
     pub(crate) domain: Arc<Domain>,
@@ -298,7 +298,7 @@ impl Action {
     }
 }
 
-/// A work request in the form that the HCA takes.
+/// A work request in the form in which the HCA accepts it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order<'a> {
     pub(crate) id: u64,
@@ -333,7 +333,7 @@ impl Requester {
     }
 }
 
-/// The queue pair of a send queue; tests have another.
+/// The queue pair of a send queue; tests replace it by a model.
 pub(crate) trait Sends {
     /// Inline limit in bytes.
     fn inline(&self) -> usize;
@@ -348,11 +348,11 @@ pub(crate) trait Sends {
     unsafe fn post(&self, order: &Order<'_>) -> i32;
     /// Moves the queue pair to the error state ([`Pair::fail`]).
     fn fail(&self) -> io::Result<()>;
-    /// Makes the queue pair send again, all of whose requests have completed or failed. Its next packet has number
-    /// `psn`, that of the first packet that is not acknowledged. The peer's queue pair knows this one by its number,
-    /// which stays the same, and handles packets that it has received before as repetitions: it executes no write, send
-    /// or atomic again, and answers as it did before (InfiniBand Architecture Specification, volume 1, 9.7.5.1). So the
-    /// same requests have to follow in the same order.
+    /// Restarts the queue pair, all of whose requests have completed or failed. Its next packet has number `psn`, that
+    /// of the first unacknowledged packet. The peer's queue pair knows this one by its number, which stays the same,
+    /// and handles packets that it has received before as repetitions: it executes no write, send or atomic again, and
+    /// answers as it did before (InfiniBand Architecture Specification, volume 1, 9.7.5.1). So the same requests must
+    /// follow in the same order.
     fn restart(&self, psn: u32) -> io::Result<()>;
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Completion {
     pub(crate) qp: u32,
 }
 
-/// Maximum completions polled at once.
+/// Maximum number of completions per poll.
 pub(crate) const BATCH: usize = 16;
 
 /// A completion queue.

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! A queue pair and that of its peer, as the specification describes them, so that every status can come at every request:
-//! the peer executes packets in the order of their numbers, takes earlier ones for repetitions, and stops at a request that
-//! it refuses. Whatever was lost on the way, each request is executed once, in order, or has failed.
+//! A model of a queue pair and of its peer's, according to the specification, so that every request can fail with every
+//! status: the peer executes packets in the order of their numbers, treats earlier ones as repetitions, and stops at a
+//! request that it refuses. Whatever was lost in transit, each request is executed once, in order, or has failed.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,7 +18,8 @@ const NUMBERS: u32 = 0xff_ffff;
 const FLUSHED: u32 = rdma_sys::ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
 const STATUSES: u32 = rdma_sys::ibv_wc_status::IBV_WC_TM_RNDV_INCOMPLETE;
 
-/// A request that was posted: its id, its content, and the numbers of its first packet and of that behind its last.
+/// A request that was posted: its id, its content, and the numbers of its first packet and of the packet after its
+/// last.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     id: u64,
@@ -37,7 +38,7 @@ struct State {
 }
 
 impl State {
-    /// The first `packets` of the requests posted since the last start arrive.
+    /// Delivers the first `packets` packets of the requests posted since the last start.
     fn deliver(&mut self, mut packets: u32) {
         for sent in &self.sent {
             for number in sent.first..sent.end {
@@ -157,7 +158,7 @@ impl Bench {
         }
     }
 
-    /// The request at this place among those posted fails, and with it all behind it; `false` if there is none.
+    /// Fails the request at this position among those posted, and all after it; returns `false` if there is none.
     fn fail(&mut self, at: usize, status: u32, port_was_down: bool) -> bool {
         let rest: Vec<u64> = self.state.borrow().sent.iter().skip(at).map(|sent| sent.id).collect();
         for (i, id) in rest.iter().enumerate() {
@@ -166,7 +167,7 @@ impl Bench {
         !rest.is_empty()
     }
 
-    /// All that was posted arrives and completes.
+    /// Delivers and completes all posted requests.
     fn settle(&mut self) {
         loop {
             self.flush();
@@ -188,7 +189,7 @@ impl Bench {
         self.flush();
     }
 
-    /// Requests have ended in order; those that were executed, in order, are those that have not failed.
+    /// Checks that requests have ended in order, and that those executed, in order, are those that have not failed.
     fn check(&self) {
         let ended: Vec<u64> = self.results.iter().map(|(content, _)| *content).collect();
         assert_eq!(ended, (0..self.posted).collect::<Vec<_>>(), "each request ends once");
@@ -261,7 +262,7 @@ fn failures_one_after_the_other_lose_and_double_nothing() {
             match random(8) {
                 0..4 => bench.post(LENS[random(7) as usize], false),
                 4 => {
-                    // A part arrives, and one of the requests that have is acknowledged.
+                    // A part arrives, and one of the requests that have arrived is acknowledged.
                     let packets = random(bench.state.borrow().packets() + 1);
                     bench.state.borrow_mut().deliver(packets);
                     let expected = bench.state.borrow().expected;
@@ -283,7 +284,7 @@ fn failures_one_after_the_other_lose_and_double_nothing() {
                     bench.restart();
                 }
                 6 if bench.queue.oldest().is_some() => {
-                    // The peer refuses a request, having executed those before it.
+                    // The peer refuses a request after it has executed those before it.
                     let (expected, count) = (bench.state.borrow().expected, bench.state.borrow().sent.len());
                     let at = bench.state.borrow().sent.iter().position(|s| s.end > expected);
                     let Some(at) = at.map(|at| at + random((count - at) as u32) as usize) else { continue };
