@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Fitted, LEAST, Measured, NAME, QUANTITIES, Quantity};
+use super::{Fitted, MIN_CUT_OFF, Measured, NAME, QUANTITIES, Quantity};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, OnComplete, Sink, Source};
 use crate::cache::CacheFile;
 use crate::device::Block;
@@ -226,7 +226,7 @@ fn cannot_keep(e: &std::io::Error) {
 
 /// The measured lengths: powers of two.
 fn lengths(most: usize) -> Vec<usize> {
-    std::iter::successors(Some(LEAST), |len| len.checked_mul(2)).take_while(|len| *len <= most).collect()
+    std::iter::successors(Some(MIN_CUT_OFF), |len| len.checked_mul(2)).take_while(|len| *len <= most).collect()
 }
 
 /// The length from which the second way is faster: between the two measured lengths that separate the ways with the
