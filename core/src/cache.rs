@@ -1,10 +1,10 @@
 //! The file of measured quantities: in the user's cache folder, one for each machine and version; and its publication to the
 //! ranks of a job.
 //!
-//! Its text is trusted as little as any input. A file that is damaged, of another machine, or not readable counts as
-//! absent; so does one that another user could have written, or a whole folder of that kind ([`check`]). It is replaced
-//! by a rename, so that jobs that start at the same time read one of the whole files, by a job that holds a lock
-//! meanwhile. Values that were measured on a loaded machine are not kept.
+//! Its text is untrusted input. A file that is damaged, of another machine, or not readable counts as absent; so does a
+//! file, or a whole folder, that another user could have written ([`check`]). A job that holds a lock replaces the file
+//! by a rename, so that jobs that start at the same time read either the old or the new file. Values that were measured
+//! on a loaded machine are not stored.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
@@ -23,9 +23,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::load::Load;
 use crate::settings::{CacheFolder, Settings};
 
-/// The name of the file that is locked while a file of the same folder is rewritten.
+/// The name of the file that is locked while a file in the same folder is rewritten.
 const LOCK: &str = "lock";
-/// Number of tries to get the lock, and the time between two of them: a process that holds it for longer is stopped.
+/// Maximum number of tries to get the lock, and the time between two tries: a process that holds it for longer is
+/// stopped.
 const TRIES: (u32, Duration) = (200, Duration::from_millis(10));
 
 /// The first line of a file, and the beginning of its name.
@@ -40,12 +41,12 @@ const MAX_FILE_BYTES: u64 = 256 << 10;
 pub(crate) struct Table(BTreeMap<String, (Load, String)>);
 
 impl Table {
-    /// The lines of a quantity, if `parse` takes them.
+    /// The lines of a quantity, if `parse` accepts them.
     pub(crate) fn get<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         parse(&self.0.get(name)?.1)
     }
 
-    /// Changes the lines of the quantities with other ones than `change` gives, or removes them.
+    /// Replaces the lines of each quantity by those that `change` returns, or removes them.
     pub(crate) fn changed(self, change: impl Fn(&str, String) -> Option<String>) -> Self {
         let changed = |(name, (load, lines)): (String, (Load, String))| Some((change(&name, lines)?, name, load));
         Self(self.0.into_iter().filter_map(changed).map(|(lines, name, load)| (name, (load, lines))).collect())
@@ -72,7 +73,7 @@ impl Table {
     }
 }
 
-/// What a rank has published: its table, and whether it can keep more.
+/// The data that a rank has published: its table, and whether it can store more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published {
     pub(crate) table: Table,
@@ -84,13 +85,13 @@ fn key(rank: u32) -> String {
 }
 
 impl Published {
-    /// Publishes what this rank has, or that it keeps no file. The other ranks see it after a fence.
+    /// Publishes this rank's data, or that it has no file. The other ranks see it after a fence.
     pub(crate) fn put(of: Option<&Self>, bootstrap: &mut dyn Bootstrap) -> Result<()> {
         let text = of.map_or(String::new(), |of| format!("{}\n{}", u8::from(of.keeps), of.table.text()));
         bootstrap.put(&key(bootstrap.rank()), text.as_bytes())
     }
 
-    /// What a rank has published; `None` if it keeps no file.
+    /// The data that a rank has published; `None` if it has no file.
     ///
     /// # Errors
     /// `Launcher`; `Protocol` for a malformed table.
@@ -106,7 +107,7 @@ impl Published {
     }
 }
 
-/// A file, and what identifies the machine in it.
+/// A file, and the line in it that identifies the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheFile {
     file: PathBuf,
@@ -162,7 +163,7 @@ impl CacheFile {
         Self { file, identity, reports: true }
     }
 
-    /// Has this rank log that the file is refused only if `reports`: several ranks read it.
+    /// Sets whether this rank logs that the file is refused: only one of the ranks that read it should.
     pub(crate) fn reports(self, reports: bool) -> Self {
         Self { reports, ..self }
     }
@@ -183,7 +184,7 @@ impl CacheFile {
                 tracing::warn!("measured values are not read: {}: {why}", self.file.display());
             }
         };
-        // Does not wait for a writer of a pipe of that name.
+        // If the file is a pipe, opening it does not wait for a writer.
         let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(&self.file);
         if open.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ELOOP)) {
             refused("it is a symbolic link".into());
@@ -203,7 +204,7 @@ impl CacheFile {
         Table::parse(text.strip_prefix(FORMAT)?.strip_prefix('\n')?.strip_prefix(&*self.identity)?.strip_prefix('\n')?)
     }
 
-    /// Begins to replace the file, which shows whether that is possible.
+    /// Begins to replace the file; fails if that is not possible.
     pub(crate) fn replace(&self) -> io::Result<Replacement> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         if !folder.exists() {
@@ -240,7 +241,7 @@ fn lock(path: PathBuf) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::WouldBlock, format!("another job holds {}", path.display())))
 }
 
-/// A new file beside the old one; removed unless it has taken its place.
+/// A new file next to the old one; it is removed unless it has replaced that one.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     cache: CacheFile,
@@ -249,8 +250,9 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Puts the new file in place of the old one: with a quantity that `change` makes of the lines that the old one has,
-    /// unless it makes none. No other job does so meanwhile. The load is the heavier one of the old lines and of `load`.
+    /// Replaces the old file by the new one. The quantity has the lines that `change` makes of its old lines; nothing
+    /// is stored if `change` returns none. No other job replaces the file meanwhile. The stored load is the heavier of
+    /// that of the old lines and `load`.
     ///
     /// # Errors
     /// `ResourceBusy` if the new lines were measured on a loaded machine; those of the file system.
@@ -276,12 +278,12 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        // Absent after the rename.
+        // The file is absent after the rename.
         let _ = fs::remove_file(&self.beside);
     }
 }
 
-/// The folder for caches of this user, by the XDG Base Directory Specification, which ignores relative paths.
+/// The folder for caches of this user, according to the XDG Base Directory Specification, which ignores relative paths.
 fn users_cache() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
@@ -291,7 +293,8 @@ fn users_cache() -> Option<PathBuf> {
 fn machine() -> String {
     let read = |path: &str| {
         let mut text = String::new();
-        // The first kilobytes of `cpuinfo` describe the first processor; the kernel makes the rest only if it is read.
+        // The first kilobytes of `cpuinfo` describe the first processor; the kernel generates the rest only if it is
+        // read.
         let read = File::open(path).and_then(|file| file.take(4096).read_to_string(&mut text));
         read.map_or_else(|_| String::new(), |_| text)
     };
@@ -476,7 +479,7 @@ mod tests {
                 assert!(read.is_some_and(|value| values.contains(&value)), "{read:?}");
             }
         });
-        // The file and the lock.
+        // The folder contains the file and the lock.
         assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
     }
 

@@ -1,5 +1,5 @@
-//! Functions of the program that the runtime calls, here callbacks: which of them may not communicate, and what becomes of
-//! their panics. ARCHITECTURE.md ("Callbacks") has the table of what each may call.
+//! Callbacks: functions of the program that the runtime calls. This module says which of them may not communicate, and
+//! handles their panics. ARCHITECTURE.md ("Callbacks") has a table of the calls that each may make.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,8 @@ impl Callback {
     }
 }
 
-/// Runs code of the program. A panic becomes its message, and its payload is dropped, also if dropping it panics.
+/// Runs code of the program. A panic is converted to its message, and its payload is dropped, even if dropping it
+/// panics.
 ///
 /// # Errors
 /// The message of the panic.

@@ -64,7 +64,7 @@ kinds! {
     Mismatch = "ranks disagree in a collective call", "call it with matching arguments on every rank of the team";
     /// A rank that ended or was lost while others needed it.
     PeerLost = "a rank is gone", "look at that rank's own output and exit status; the job cannot continue without it";
-    /// Nothing happened for longer than allowed.
+    /// A wait that took longer than allowed.
     Timeout = "timed out", "raise FARSIDE_TIMEOUT_S if the ranks are only slow";
     /// No room for shared memory.
     SharedMemoryFull = "no room for shared memory", "free space in the shared memory file system, enlarge it (mount -o remount,size=.. /dev/shm), or set FARSIDE_SHM_DIR";
@@ -72,7 +72,7 @@ kinds! {
     Limit = "a system limit is too low", "raise the limit (ulimit) for this process";
     /// The system forbids something that the runtime needs.
     Forbidden = "forbidden by the system", "ask for the permission named, or choose another way in the settings";
-    /// A launcher that does not speak a protocol known here, or breaks it.
+    /// A launcher that does not speak a supported protocol, or breaks it.
     Launcher = "the launcher cannot be used", "start with `farside run`, or with a launcher that speaks PMI-1, PMI-2 or PMIx (mpiexec.hydra, prterun)";
     /// Bytes from a peer that break the protocol.
     Protocol = "a peer broke the protocol", "make sure that all ranks run the same build";
@@ -102,7 +102,7 @@ impl RankNumber for u32 {
     }
 }
 
-/// Numbers that are written out.
+/// For literal numbers.
 impl RankNumber for i32 {
     fn number(self) -> usize {
         usize::try_from(self).unwrap_or(usize::MAX)
@@ -214,7 +214,7 @@ impl Error {
         self
     }
 
-    /// The cause, in words; without one, what the kind means.
+    /// The text of the cause; without one, that of the kind.
     #[must_use]
     pub(crate) fn reason(&self) -> String {
         match (&self.0.cause, &self.0.source) {
@@ -258,7 +258,7 @@ impl Error {
         Self(Box::new(Inner { cause, remedy: e.remedy.clone(), source: None, ..**e }))
     }
 
-    /// The same error without the place of the call, for one that is not the program's.
+    /// The same error without the place of the call, for a call that the program has not made itself.
     #[must_use]
     pub fn without_caller(mut self) -> Self {
         self.0.caller = None;
@@ -289,7 +289,7 @@ impl Error {
         self.0.peer
     }
 
-    /// The same rank, as in messages.
+    /// The same rank, as the `u32` of messages.
     #[must_use]
     pub fn blamed_number(&self) -> Option<u32> {
         self.0.peer.and_then(|peer| u32::try_from(peer).ok())
@@ -329,8 +329,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// Runs the body of a public call. An error of it names the place of the call, if the public function is
-/// `#[track_caller]`; the outermost such call counts.
+/// Runs the body of a public call. If the public function is `#[track_caller]`, an error names the place of the call;
+/// the outermost such call counts.
 ///
 /// # Errors
 /// Those of `body`.

@@ -19,7 +19,7 @@ use crate::memory::words::{Memory, Word};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     No,
-    /// Accesses are Relaxed, whatever the code asks for.
+    /// Accesses are Relaxed, whatever ordering the code requests.
     Relaxed,
     /// Stores another value, or does not store at all.
     Stores(fn(u64) -> Option<u64>),
@@ -43,7 +43,7 @@ impl ModelWord {
         Self { value: AtomicU64::new(value), fault, bytes: UnsafeCell::new(()) }
     }
 
-    // Relaxed: the injected fault, which pairs with nothing.
+    // Relaxed: this is the injected fault, which pairs with nothing.
     fn order(&self, order: Ordering) -> Ordering {
         if matches!(self.fault, Fault::Relaxed) { Ordering::Relaxed } else { order }
     }
@@ -91,8 +91,8 @@ impl Lines {
         Self(Arc::new(offsets.into_iter().map(|at| (at, line(at))).collect()))
     }
 
-    /// Offset and byte range of the words that a copy of `len` bytes touches: the first two words of each half of a line
-    /// stand for the half.
+    /// Offset and byte range of the words that a copy of `len` bytes touches: the first two words of each half of a
+    /// line represent the half.
     fn copied(offset: usize, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
         assert!(offset.is_multiple_of(8) && len.is_multiple_of(8));
         (0..len).step_by(8).filter(move |i| (offset + i) % 32 < 16).map(move |i| (offset + i, i..i + 8))
@@ -121,7 +121,7 @@ impl Memory for Lines {
         for (at, bytes) in Self::copied(offset, header.len()) {
             let value = u64::from_le_bytes(header[bytes].try_into().unwrap());
             self.word(at).bytes.with_mut(|_| ());
-            // Relaxed: plain bytes, which the protocol has to order.
+            // Relaxed: plain bytes, which the protocol must order.
             Word::<u64>::store(self.word(at), value, Ordering::Relaxed);
         }
     }
@@ -129,7 +129,7 @@ impl Memory for Lines {
     unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]) {
         for (at, bytes) in Self::copied(offset, packet.len()) {
             self.word(at).bytes.with(|_| ());
-            // Relaxed: plain bytes, which the protocol has to order.
+            // Relaxed: plain bytes, which the protocol must order.
             packet[bytes].copy_from_slice(&Word::<u64>::load(self.word(at), Ordering::Relaxed).to_le_bytes());
         }
     }

@@ -39,7 +39,7 @@ pub use crate::tracked::Track;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Job {
-    // First, so that the compiler names it.
+    // This field is first, so that compiler errors name it.
     _thread: OneThread,
     inner: Rc<Inner>,
 }
@@ -57,13 +57,14 @@ pub(crate) trait ProgressHook: Any {
     fn is_idle(&self) -> bool;
     /// Advances all work that can continue; returns whether any did.
     fn advance(&self, messenger: &Messenger) -> bool;
-    /// Called in a wait with the number of peer checks so far. Fails if what this rank waits for cannot come.
+    /// Called in a wait with the number of peer checks so far. Fails if the awaited condition can no longer be
+    /// fulfilled.
     fn wait_on(&self, messenger: &Messenger, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()>;
 }
 
-/// An operation in progress that owns its buffer and has no handle any more. Dropping it cancels it.
+/// An operation in progress that owns its buffer and whose handle was dropped. Dropping it cancels it.
 pub trait Unfinished {
-    /// Whether the buffer is not accessed any more.
+    /// Whether the buffer is no longer accessed.
     fn is_done(&self) -> bool;
 }
 
@@ -77,14 +78,14 @@ pub trait EndsWithJob {
 #[derive(Default)]
 struct EndList {
     objects: Vec<Weak<dyn EndsWithJob>>,
-    /// Length at which those that were dropped are removed.
+    /// Length of the list at which dropped objects are removed.
     most: usize,
 }
 
 #[derive(Default)]
 struct UnfinishedList {
     kept: Vec<Box<dyn Unfinished>>,
-    /// Length at which those that are done are dropped.
+    /// Length of the list at which operations that are done are dropped.
     most: usize,
 }
 
@@ -99,7 +100,7 @@ struct Inner {
     /// Operations in progress whose handles were dropped.
     unfinished: RefCell<UnfinishedList>,
     ending: RefCell<EndList>,
-    /// Number of deferred completions on the stack, each run from a wait inside the one before.
+    /// Number of deferred completions on the stack, each run from a wait inside the previous one.
     running_later: Cell<u32>,
 }
 
@@ -118,11 +119,11 @@ impl Deref for Job {
     }
 }
 
-/// Counts a deferred completion as running until it is dropped, also when a panic unwinds.
+/// Counts a deferred completion as running until this is dropped, even when a panic unwinds.
 struct Running<'a>(&'a Cell<u32>);
 
 impl<'a> Running<'a> {
-    /// `None` if `most` are running.
+    /// Returns `None` if `most` are running.
     fn new(running: &'a Cell<u32>, most: u32) -> Option<Self> {
         let room = running.get() < most;
         room.then(|| running.set(running.get() + 1)).map(|()| Self(running))
@@ -196,7 +197,7 @@ impl MessageLayer for Inner {
 }
 
 impl Inner {
-    /// Sends what is queued, advances collectives, and runs deferred completions; returns whether any of these
+    /// Sends queued messages, advances collectives, and runs deferred completions; returns whether any of these
     /// happened.
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
@@ -253,7 +254,7 @@ impl Job {
         }
         list.kept.push(operation);
         drop(list);
-        // Dropping them calls code of the layers above, which may come back here.
+        // Dropping them calls code of the layers above, which may call this again.
         drop(done);
     }
 
@@ -275,7 +276,7 @@ impl Job {
 
     /// Ends the job for this rank: everything that needs other ranks fails from now on.
     pub(crate) fn end(&self) {
-        // The engine's, which refuses calls.
+        // This calls the engine's `end`, after which calls are refused.
         (**self).end();
         let objects = std::mem::take(&mut self.inner.ending.borrow_mut().objects);
         objects.iter().filter_map(Weak::upgrade).for_each(|object| object.end());
@@ -287,12 +288,12 @@ impl Job {
         &*self.inner.calls
     }
 
-    /// Contexts below this one are not given by [`new_context`](Self::new_context): 0 belongs to the team of all ranks,
+    /// [`new_context`](Self::new_context) never returns contexts below this one: 0 belongs to the team of all ranks,
     /// the others to teams whose context every member knows without communication.
     pub const FIXED_CONTEXTS: u32 = 16;
 
-    /// Returns a context for a new team that no rank of the job has given before. Sends no message: each rank has 2^32
-    /// / P numbers of its own.
+    /// Returns a context for a new team that no rank of the job has returned before. Sends no message: each rank has
+    /// 2^32 / P numbers of its own.
     ///
     /// # Errors
     /// `Limit` when this rank has given all of its numbers.

@@ -1,6 +1,6 @@
 //! Farside's core: jobs and teams, memory, devices, progress, active messages and the collectives that remote memory
-//! access needs. Element types, windows and epochs are `farside-rma`'s. Their errors are kinds of [`ErrorKind`]
-//! nevertheless: one list serves all layers, so that an error passes through them unchanged.
+//! access needs. Element types, windows and epochs are in `farside-rma`. Their errors are also kinds of [`ErrorKind`]:
+//! all layers share one list, so that an error passes through them unchanged.
 //!
 //! Everything belongs to a [`Job`]; there are no statics, so ranks may be processes or threads of one process.
 
@@ -54,7 +54,8 @@ pub mod discovery {
     pub use crate::lifecycle::discover::{Discovery, Host, Link, discover};
 }
 
-/// Simulation: ranks on a network that takes virtual time, with one seed for whatever may happen in several orders.
+/// Simulation: ranks on a network that takes virtual time, with one seed for everything that may happen in several
+/// orders.
 pub mod sim {
     pub use crate::device::sim::{Flap, Interface, Network, Nodes, Switch, Topology, Trace};
     pub use crate::lifecycle::simulate::{Simulated, Simulation};

@@ -1,11 +1,11 @@
-//! The load of the processors during a measurement: the part of its time in which a rank that measured could run, but other
+//! The load of the processors during a measurement: the fraction of time in which a measuring rank could run, but other
 //! threads had the processor. The kernel counts this time for each thread (`schedstat`).
 
 use std::fmt;
 use std::time::Instant;
 
-/// The part from which values count as those of a loaded machine, in thousandths. A value is the least or the lower quartile
-/// of several times, which a tenth of disturbed ones does not change.
+/// The load in thousandths at which the machine counts as loaded. A value is the minimum or the lower quartile of
+/// several times, which does not change if a tenth of them is disturbed.
 const HEAVY: u16 = 100;
 
 /// A load, in thousandths; `None` if the kernel does not count it.
@@ -23,7 +23,7 @@ impl Load {
         self.0.map_or(u32::MAX, u32::from)
     }
 
-    /// Whether values that were measured under it are not worth keeping.
+    /// Whether values that were measured under this load are not worth storing.
     pub(crate) fn is_heavy(self) -> bool {
         self.0 >= Some(HEAVY)
     }
@@ -52,7 +52,7 @@ fn waited() -> Option<u64> {
     std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// A measurement by the calling thread, of which the load is wanted.
+/// Measures the load during a measurement by the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measuring {
     since: Instant,
@@ -102,7 +102,7 @@ mod tests {
                 std::hint::spin_loop();
             }
         };
-        // Until the kernel has given the processor to the others.
+        // Loops until the kernel has given the processor to the other threads.
         let measure = || {
             bound().unwrap();
             let measuring = Measuring::begin(Instant::now());

@@ -13,7 +13,7 @@ pub(crate) fn show(level: Level, rank: u32) {
     let own =
         Targets::new().with_targets(["farside_core", "farside_rma", "farside_datatype"].map(|name| (name, level)));
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Ranked { rank, to: io::stderr });
-    // Not an error: a subscriber of the program takes precedence.
+    // A failure is not an error: a subscriber of the program takes precedence.
     let _ = tracing_subscriber::registry().with(lines).with(own).try_init();
 }
 
@@ -23,7 +23,7 @@ struct Ranked<F> {
     to: F,
 }
 
-/// Writes each event, which arrives in one piece, with the rank in front.
+/// Writes each event, which comes in one piece, with the rank in front.
 struct Line<W> {
     rank: u32,
     to: W,
@@ -39,7 +39,7 @@ impl<'a, W: Write, F: Fn() -> W> MakeWriter<'a> for Ranked<F> {
 
 impl<W: Write> Write for Line<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        // One write, so that lines of several ranks do not mix.
+        // A single write keeps lines of several ranks from mixing.
         let mut line = format!("farside rank {}: ", self.rank).into_bytes();
         line.extend_from_slice(event);
         self.to.write_all(&line)?;

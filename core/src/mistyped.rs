@@ -6,7 +6,7 @@ use crate::settings::TABLE;
 /// Prefix of the names of all settings.
 const PREFIX: &str = "FARSIDE_";
 
-/// Other variables with this prefix: of the compiler wrappers, of tests and benchmarks.
+/// Other variables with this prefix: those of the compiler wrappers, of tests and of benchmarks.
 const OTHERS: [&str; 9] = [
     "FARSIDE_CC",
     "FARSIDE_CXX",
@@ -42,7 +42,7 @@ fn warning(name: &str) -> String {
     let known = TABLE.iter().map(|setting| setting.name).chain(OTHERS);
     let nearest = known.map(|known| (distance(name, known), known)).min();
     match nearest {
-        // More than half of the letters after the prefix differ: the nearest setting was hardly meant.
+        // If more than half of the letters after the prefix differ, the nearest setting was hardly meant.
         Some((far, _)) if far > (name.len() - PREFIX.len()).div_ceil(2) => {
             format!("{name} is set, but is not a setting: `farside info` lists them")
         }
@@ -51,7 +51,7 @@ fn warning(name: &str) -> String {
     }
 }
 
-/// Edit distance (Levenshtein): letters to add, remove or replace to turn `from` into `to`.
+/// Edit distance (Levenshtein): the number of letters to add, remove or replace to turn `from` into `to`.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.bytes().enumerate() {

@@ -1,15 +1,15 @@
 //! Store order: whether stores of this rank to memory of other ranks may still be in the store buffer, where its own
 //! later loads can overtake them.
 //!
-//! A call that completes operations must not let a later load of the same rank see remote memory as it was before them.
-//! A full fence ensures that, but costs as much as an atomic operation, and most calls are not followed by a load. So
-//! the fence is deferred: after a flush until an operation reads ([`StoreOrder::before_load`]), and after the end of an
-//! epoch, if no other epoch is open, until one opens that does not begin with an atomic operation. The stores
+//! After a call that completes operations, a later load of the same rank must not see remote memory as it was before
+//! them. A full fence ensures that, but costs as much as an atomic operation, and most calls are not followed by a
+//! load. So the fence is deferred: after a flush until an operation reads ([`StoreOrder::before_load`]), and after the
+//! end of an epoch, if no other epoch is open, until one opens that does not begin with an atomic operation. The stores
 //! themselves leave the store buffer in order without a fence: a notification to another rank is stored later, and
 //! becomes visible later.
 //!
-//! The byte that says whether a fence is owed has two more bits, for operations on the fast path, which read it anyway:
-//! whether calls are refused, inside a callback or after the end of the job, and whether a bill is kept.
+//! The byte that says whether a fence is owed has two more bits for operations on the fast path, which read it anyway:
+//! whether calls are refused (inside a callback, or after the end of the job), and whether a bill is recorded.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const OWED: u8 = 1;
 /// Calls are refused.
 const REFUSED: u8 = 2;
-/// A bill is kept.
+/// A bill is recorded.
 const BILLED: u8 = 4;
 
 /// The store order of one rank.
@@ -32,7 +32,7 @@ pub struct StoreOrder {
 }
 
 impl StoreOrder {
-    /// Call when an access epoch opens. `atomic_first`: an atomic operation precedes its first load.
+    /// Call when an access epoch opens. `atomic_first` says that an atomic operation precedes its first load.
     #[inline]
     pub fn open(&self, atomic_first: bool) {
         self.open.set(self.open.get() + 1);
@@ -73,8 +73,8 @@ impl StoreOrder {
         }
     }
 
-    /// Same as [`before_load`](Self::before_load), for the fast path: `false` if calls are refused. Then nothing has
-    /// happened, and the other path has the error.
+    /// Same as [`before_load`](Self::before_load), for the fast path: returns `false` and does nothing if calls are
+    /// refused; the slow path then returns the error.
     #[inline(always)]
     pub fn may_load(&self) -> bool {
         let bits = self.bits.get();
@@ -94,19 +94,19 @@ impl StoreOrder {
         self.bits.get() & REFUSED != 0
     }
 
-    /// Whether no call is refused and no bill is kept, so that calls may take their fast path.
+    /// Whether no call is refused and no bill is recorded, so that calls may take their fast path.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         self.bits.get() & (REFUSED | BILLED) == 0
     }
 
-    /// Has calls refused, or not.
+    /// Sets whether calls are refused.
     #[inline(always)]
     pub(crate) fn refuse(&self, refused: bool) {
         self.set(REFUSED, refused);
     }
 
-    /// Notes that a bill is kept.
+    /// Records that there is a bill.
     pub(crate) fn note_bill(&self) {
         self.set(BILLED, true);
     }

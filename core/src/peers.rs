@@ -1,19 +1,18 @@
-//! A table of state for each rank of a team. In a large team a rank has to do with few others, so their state is made when it
-//! is first used.
+//! A table of state for each rank of a team. In a large team a rank communicates with few others, so their state is
+//! made when it is first used.
 
 use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::ops::Index;
 use std::rc::Rc;
 
-/// Ranks whose entries are in one piece of memory.
+/// Number of ranks whose entries are in one piece of memory.
 const PAGE: usize = 64;
 
 /// State for each rank of a team, by team rank: made for all ranks with the table, or for each rank when it is first used.
 /// Clones share it.
 ///
-/// Memory: that of all entries, or an eighth of a byte for each rank and, for each one that is used, its entry and at most
-/// 512 bytes.
+/// Memory: that of all entries; or one bit per rank and, for each rank that is used, its entry and at most 512 bytes.
 pub struct PeerTable<T> {
     /// Empty if entries are made later.
     all: Rc<[T]>,
@@ -23,7 +22,7 @@ pub struct PeerTable<T> {
 struct Later<T> {
     ranks: usize,
     pages: Box<[OnceCell<Page<T>>]>,
-    /// The ranks whose entries are made.
+    /// The ranks whose entries exist.
     made: RefCell<Vec<u32>>,
     make: Box<dyn Fn(usize) -> T>,
 }
@@ -31,7 +30,7 @@ struct Later<T> {
 type Page<T> = Box<[OnceCell<Box<T>>; PAGE]>;
 
 impl<T> PeerTable<T> {
-    /// The table of entries that are made.
+    /// A table of existing entries.
     #[must_use]
     pub fn of_all(all: Vec<T>) -> Self {
         Self { all: all.into(), later: None }
@@ -45,7 +44,8 @@ impl<T> PeerTable<T> {
         Self { all: Rc::new([]), later: Some(Rc::new(later)) }
     }
 
-    /// The entry of a rank, if all entries were made with the table: fast paths read it. [`Index`] makes others.
+    /// The entry of a rank, if all entries were made with the table; fast paths use this. [`Index`] makes missing
+    /// entries.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, rank: usize) -> Option<&T> {
@@ -66,13 +66,14 @@ impl<T> PeerTable<T> {
         self.later.is_some()
     }
 
-    /// The entries that are made, also those that are made meanwhile: all of them by rank, or in the order of their first use.
+    /// The existing entries, including those that are made meanwhile: by rank if all were made with the table,
+    /// otherwise in the order of their first use.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         Entries { all: self.all.iter(), later: self.later.as_deref(), next: 0 }
     }
 
-    /// All entries; none if they are made when they are first used.
+    /// All entries; empty if entries are made when they are first used.
     ///
     /// # Panics
     /// If the table has clones.
@@ -113,7 +114,7 @@ impl<T> Later<T> {
     }
 }
 
-/// The entries of a table. A loop over a table that has all of them is one over a slice.
+/// The entries of a table. If the table has all entries, the iteration is over a slice.
 struct Entries<'a, T> {
     all: std::slice::Iter<'a, T>,
     later: Option<&'a Later<T>>,
@@ -178,7 +179,7 @@ mod tests {
             assert_eq!(table[rank], 10 * rank);
         }
         assert_eq!(table.iter().copied().collect::<Vec<_>>(), [9990, 70, 630, 640]);
-        // Also those that are made meanwhile.
+        // This includes entries that are made meanwhile.
         let mut seen = 0;
         table.iter().for_each(|entry| {
             seen += 1;

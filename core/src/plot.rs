@@ -18,7 +18,7 @@ body:has(.timeline) { max-width: 1420px; } .timeline { touch-action: pan-y; user
 #tip { position: fixed; padding: .2rem .5rem; background: #222; color: #fff; font-size: 12px; white-space: pre; pointer-events: none; }
 ";
 
-/// Size of the plot without its legend, margins included.
+/// Size of the plot including its margins, without its legend.
 const SIZE: (f64, f64) = (460.0, 300.0);
 /// Margins: left, top, right, bottom.
 const MARGINS: [f64; 4] = [62.0, 26.0, 12.0, 40.0];
@@ -36,7 +36,7 @@ const SIGNS: [&[(f64, f64)]; 5] = [
 const LEGEND: (f64, f64) = (32.0, 14.0);
 /// Size of the font of labels.
 const FONT: f64 = 11.0;
-/// Space between the labels of marks: beside each other, and above each other.
+/// Horizontal and vertical space between the labels of marks.
 const GAP: (f64, f64) = (10.0, 11.0);
 
 /// A page in the style of all pages.
@@ -60,7 +60,7 @@ pub fn page(title: &str, body: &Markup) -> String {
 /// The quantity on the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Bytes, logarithmic; 0 is where 1 would be on a linear beginning.
+    /// Bytes, logarithmic, with a place for 0.
     Bytes,
     /// A number of messages or ranks, linear.
     Number(&'static str),
@@ -101,7 +101,7 @@ impl Axis {
     }
 }
 
-/// The way in which a curve is drawn.
+/// How a curve is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drawn {
     /// A mark for each point.
@@ -134,7 +134,7 @@ pub struct Plot {
     pub axis: Axis,
     /// The curves.
     pub curves: Vec<Curve>,
-    /// Nanoseconds that the axis of times has in any case, so that plots can be compared.
+    /// Range in nanoseconds that the axis of times includes in any case, so that plots can be compared.
     pub range: Option<[f64; 2]>,
 }
 
@@ -217,7 +217,7 @@ fn drawn(curve: &Curve, points: &[(f64, f64)]) -> Markup {
     }
 }
 
-/// Width of a text in a font without serifs of this size, by characters of more than usual width.
+/// An upper bound of the width of a text in a sans-serif font of this size.
 #[must_use]
 pub fn text_width(text: &str, font: f64) -> f64 {
     0.65 * font * text.chars().count() as f64
@@ -271,7 +271,7 @@ fn logarithmic(low: f64, high: f64) -> impl Iterator<Item = Vec<f64>> {
     is_narrow.then(|| linear(low, high)).into_iter().flatten().chain(rows)
 }
 
-/// Nanoseconds, in a unit that suits them.
+/// Formats nanoseconds in a suitable unit.
 #[must_use]
 pub fn time(ns: f64) -> String {
     let (value, unit) = match ns.abs() {
@@ -280,14 +280,14 @@ pub fn time(ns: f64) -> String {
         t if t < 1e9 => (ns / 1e6, "ms"),
         _ => (ns / 1e9, "s"),
     };
-    // Three digits.
+    // The text has three significant digits.
     let digits = if value.abs() < 1e-9 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize };
     let text = format!("{value:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text} {unit}")
 }
 
-/// A number of bytes in binary units.
+/// Formats a number of bytes in binary units.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let (unit, name) = match bytes {
@@ -320,13 +320,13 @@ mod tests {
         for text in ["round trip", "0 B", "4 KiB", "200 ns", "20 µs", "&lt;measured&gt;", "fitted", "polyline"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
-        // Two points and two marks of the legend; a time of 0 has no place.
+        // Two points and two marks of the legend are drawn; a time of 0 is not.
         assert!(svg.matches("<polygon").count() == 4 && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         let empty = Plot { curves: vec![curve("none", Drawn::Line, &[(1.0, 0.0)])], ..plot };
         assert_eq!(empty.svg().into_string(), "");
     }
 
-    /// Labels of marks keep apart, whatever the range; and an axis has at least two of them where there is room.
+    /// Labels of marks do not overlap, whatever the range; and an axis has at least two labels if there is room.
     #[test]
     fn labels_do_not_overlap() {
         let highs = [1.5, 7.0, 64.0, 1000.0, 12_345.0, 1e6, 3e9];

@@ -1,5 +1,6 @@
-//! Processes of this node, watched by descriptors that the kernel makes readable when a process ends (pidfd). Where a filter
-//! of system calls refuses those, as in some containers, a process is looked up by its number and the time of its start.
+//! Processes of this node, watched by descriptors that the kernel makes readable when a process ends (pidfd). If a
+//! filter of system calls refuses these, as in some containers, a process is looked up by its number and the time of
+//! its start.
 
 use std::fs;
 use std::io;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: Pid,
-    /// `None` if the system refuses it.
+    /// The descriptor; `None` if the system refuses it.
     fd: Option<OwnedFd>,
     /// The time of its start, in the kernel's ticks; `None` if the system does not tell.
     start: Option<u64>,
@@ -57,7 +58,8 @@ impl Process {
         look_up(self.pid).is_some_and(|(state, _)| matches!(state, 'T' | 't'))
     }
 
-    /// Whether it has ended, by its number: it may still be there as a zombie, or another process have its number.
+    /// Whether the process has ended, found by its number: it may still exist as a zombie, or another process may have
+    /// its number.
     fn has_ended(&self) -> bool {
         match look_up(self.pid) {
             Some((state, start)) => matches!(state, 'Z' | 'X' | 'x') || self.start.is_some_and(|own| own != start),

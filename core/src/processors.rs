@@ -44,7 +44,7 @@ pub fn set(processors: &[usize]) -> Result<CpuSet> {
     Ok(set)
 }
 
-/// Number of threads that can run at once; respects a quota of the control group.
+/// Number of threads that can run at the same time; respects a quota of the control group.
 fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -56,7 +56,7 @@ pub(crate) struct Processors {
     machine: Vec<u8>,
     /// One bit for each processor.
     allowed: Vec<u8>,
-    /// Number of threads that can run at once: less than the number of processors under a quota.
+    /// Number of threads that can run at the same time: less than the number of processors under a quota.
     at_once: u32,
 }
 
@@ -64,7 +64,7 @@ impl Processors {
     /// Maximum length in bytes of a set from a peer: 65,536 processors.
     const MAX_SET_BYTES: usize = 8192;
 
-    /// The place of the calling thread.
+    /// The processors of the calling thread.
     pub(crate) fn here() -> Self {
         let processors = allowed();
         let mut allowed = vec![0; processors.last().map_or(0, |last| last / 8 + 1)];
@@ -101,7 +101,7 @@ impl Processors {
 /// A set of ranks that share processors, and the number of these processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sharing {
-    /// Number of ranks, this one included.
+    /// Number of ranks, including this one.
     pub(crate) ranks: usize,
     /// Number of processors that at least one of the ranks may use, at most the quota.
     pub(crate) processors: usize,
@@ -149,8 +149,8 @@ impl Sharing {
     }
 
     /// Sharing of rank `me`, where `all` has one entry for each rank of the job: the ranks of its machine whose sets
-    /// overlap its set, directly or through other ranks, and the processors of these ranks; or, if they alone are too
-    /// many, the ranks that may run only on processors of `me`. A quota is visible only to a rank that may use more
+    /// overlap its set, directly or through other ranks, and the processors of these ranks; or the ranks that may run
+    /// only on processors of `me`, if they alone are too many. A quota is visible only to a rank that may use more
     /// processors than the quota, not to one that is bound to one processor.
     pub(crate) fn of(all: &[Processors], me: usize) -> Self {
         let own = &all[me];

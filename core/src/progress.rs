@@ -2,12 +2,13 @@
 //! The only place that waits: spin, then yield, then park.
 //!
 //! If every rank has a core, a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
-//! ranks than cores it yields or sleeps, by what has answered sooner ([`backoff`]). Two ranks that run at the same time
-//! can answer each other without a context switch, so a rank spins as long as answers arrive within a spin. Where they
-//! do not, it gives the core up at once: when other programs run, a fruitless spin uses up the time in which the kernel would let the rank run
-//! as soon as it is woken. For the same reason a rank asks the kernel for the shortest slice of time: a rank that is
-//! woken then runs before programs with longer slices. Every sleep is bounded by `FARSIDE_PEER_CHECK_MS`, after which
-//! the other ranks are checked, so that a dead rank leads to an error within that time instead of a hang.
+//! ranks than cores it yields or sleeps, whichever has led to earlier answers ([`backoff`]). Two ranks that run at the
+//! same time can answer each other without a context switch, so a rank spins as long as answers arrive within a spin.
+//! If they do not, it gives up the core immediately: when other programs run, a fruitless spin uses up the time in
+//! which the kernel would let the rank run as soon as it is woken. For the same reason a rank requests the minimum time
+//! slice from the kernel: a rank that is woken then runs before programs with longer slices. Every sleep is bounded by
+//! `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead rank leads to an error within that
+//! time instead of a hang.
 
 mod backoff;
 
@@ -20,7 +21,7 @@ use crate::device::{Device, PeerCheck, Sleep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::{Settings, WaitPolicy};
 
-/// The way in which a rank waits.
+/// How a rank waits.
 #[derive(Debug)]
 pub(crate) struct Progress {
     spin: Duration,
@@ -35,7 +36,7 @@ pub(crate) struct Progress {
     checks: Cell<u32>,
     /// Number of turns outside of waits that found nothing.
     idle: Cell<u32>,
-    /// When this rank last looked for stopped ranks, and the one that it has warned about.
+    /// When this rank last checked for stopped ranks, and the rank about which it has warned.
     last_look: Cell<Option<Instant>>,
     named: Cell<Option<u32>>,
 }
@@ -43,28 +44,28 @@ pub(crate) struct Progress {
 /// Whether a rank that waits yields.
 #[derive(Debug)]
 enum Yields {
-    /// It sleeps at once, after the spin if there is one.
+    /// It sleeps immediately, after the spin if there is one.
     Never,
-    /// It yields, or it sleeps at once: ranks share cores.
+    /// It yields or sleeps immediately, since ranks share cores.
     Learned(LearnedBackoff),
-    /// It never sleeps: it yields, or where a spin has no end, it spins.
+    /// It never sleeps: it yields, or spins if the spin has no end.
     Always,
 }
 
 /// Interval between two checks whether a rank is stopped.
 const STOPPED: Duration = Duration::from_secs(2);
 
-/// Polls of the awaited condition before anything else is done: a signal from another core arrives within some hundred
-/// nanoseconds, and a turn of progress in between would see it later.
+/// Number of polls of the awaited condition before anything else is done: a signal from another core arrives within
+/// some hundred nanoseconds, and a turn of progress in between would see it later.
 const SPINS: u32 = 64;
 
-/// Longest sleep while an operation waits for room at a target.
+/// Maximum sleep while an operation waits for room at a target.
 const MAX_SLEEP_BLOCKED: Duration = Duration::from_micros(50);
 
-/// Turns between two reads of the clock.
+/// Number of turns between two reads of the clock.
 const TURNS: u32 = 256;
 
-/// Polls of the awaited condition before yielding: they take about as long as a yield.
+/// Number of polls of the awaited condition before yielding: they take about as long as a yield.
 const LOOKS: u32 = 32;
 
 /// Whether the ranks that this one waits for have lately answered within a spin, so that spinning pays.
@@ -78,7 +79,7 @@ struct AdaptiveSpin {
 }
 
 impl AdaptiveSpin {
-    /// The highest score: after this many unsuccessful spins a rank yields at once.
+    /// Maximum score: after this many unsuccessful spins a rank yields immediately.
     const MAX_SCORE: u32 = 16;
     /// With a score of 0, one in this many waits spins nevertheless.
     const PROBE_INTERVAL: u32 = 8;
@@ -104,7 +105,7 @@ impl AdaptiveSpin {
     }
 }
 
-/// The shortest slice of time that the kernel gives, in nanoseconds.
+/// The minimum time slice of the kernel, in nanoseconds.
 const SHORTEST_SLICE: u64 = 100_000;
 
 /// Number of times that the kernel has taken the core from this thread while it could run.
@@ -116,9 +117,9 @@ fn preemptions() -> i64 {
     usage.ru_nivcsw
 }
 
-/// Asks the kernel (from Linux 6.12 on) for the shortest slice of time, which changes nothing about this thread's share
-/// of a core. Threads that are not in the default scheduling class are left alone, and an error is ignored: an older
-/// kernel or a container may not permit the call.
+/// Requests the minimum time slice from the kernel (since Linux 6.12), which does not change this thread's share of a
+/// core. Threads that are not in the default scheduling class are left alone, and an error is ignored: an older kernel
+/// or a container may not permit the call.
 fn ask_for_short_slice() {
     if let Some(mut attributes) = scheduling().filter(|now| now.sched_policy == libc::SCHED_OTHER as u32) {
         attributes.sched_runtime = SHORTEST_SLICE;
@@ -155,7 +156,7 @@ impl Progress {
         Self {
             spin,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
-            // A trace times all waits, also those that polls would end.
+            // A trace times all waits, even those that polls would end.
             spins: if spin > Duration::ZERO && settings.trace.is_none() { SPINS } else { 0 },
             answers: AdaptiveSpin {
                 score: Cell::new(if spin > Duration::ZERO { AdaptiveSpin::MAX_SCORE } else { 0 }),
@@ -172,8 +173,8 @@ impl Progress {
         }
     }
 
-    /// Number of polls of a condition that is about to become true before turning to other work: 0 where ranks
-    /// outnumber cores.
+    /// Number of polls of a condition that is about to become true before turning to other work; 0 if ranks outnumber
+    /// cores.
     #[must_use]
     #[inline]
     pub(crate) fn spins(&self) -> u32 {
@@ -198,8 +199,8 @@ impl Progress {
         self.idle.get().is_multiple_of(TURNS)
     }
 
-    /// Call after a turn outside of a wait that found nothing. Where ranks share cores it yields once in `LOOKS` such
-    /// turns, since a program that tests a request occasionally has other work.
+    /// Called after a turn outside of a wait that found nothing. If ranks share cores it yields once in `LOOKS` such
+    /// turns, since a program that tests a request only occasionally has other work.
     pub(crate) fn yield_occasionally(&self) {
         if self.spins == 0 && self.idle.get().is_multiple_of(LOOKS) {
             std::thread::yield_now();

@@ -2,7 +2,7 @@
 //! rank that was waited for; and the report of what a rank waits for after a long wait (`FARSIDE_STALL_S`).
 //!
 //! A wait whose reason the caller gives ([`Awaited`]) is charged to the rank that is missing at each time. In a fence
-//! or a collective, that rank may itself wait for another one: the report follows such waits of the same call to the
+//! or a collective, that rank may itself wait for another rank: the report follows such waits of the same call to the
 //! rank that did not wait. Waits that end before the rank turns to other work (some hundred nanoseconds) are not timed.
 //! When switched off, the bill costs one branch in each synchronizing call, in each operation that sends a message, and
 //! in each send or receive. The trace (`FARSIDE_TRACE`) records the same calls and waits one by one, and costs nothing
@@ -50,7 +50,7 @@ impl Account {
     }
 }
 
-/// The reason of a wait.
+/// The reason for a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited {
     /// The account to charge; `None` for a wait that belongs to no window and no team.
@@ -100,7 +100,7 @@ struct Entry {
     /// Ranks of the job.
     members: RefCell<Rc<[u32]>>,
     calls: RefCell<BTreeMap<&'static str, u64>>,
-    /// Operations by direct copy, which no device counts, and operations that a device counts too.
+    /// Counters of operations by direct copy, which no device counts, and of operations that a device counts too.
     direct: Stats,
     posted: Stats,
     /// Number and duration of waits, by operation and awaited rank.
@@ -124,12 +124,12 @@ impl Bill {
         Self { since: now, entries: RefCell::default(), windows: RefCell::default(), trace }
     }
 
-    /// The trace, if one is kept.
+    /// The trace, if one is recorded.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.as_deref()
     }
 
-    /// Whether a trace is kept: then signals are reported by [`signalled`](Self::signalled).
+    /// Whether a trace is recorded: then callers report signals with [`signalled`](Self::signalled).
     #[must_use]
     pub fn is_traced(&self) -> bool {
         self.trace.is_some()
@@ -226,7 +226,7 @@ impl Bill {
         entries.values().fold(Snapshot::default(), |all, entry| all.merged(&entry.direct.snapshot()))
     }
 
-    /// Charges the time from `since` to `now`, a wait.
+    /// Charges a wait from `since` to `now`.
     fn charge(&self, awaited: Awaited, since: Instant, now: Instant) {
         let time = now.duration_since(since);
         if let Some(trace) = &self.trace {

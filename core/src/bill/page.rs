@@ -1,4 +1,5 @@
-//! The bill as a page: which rank waited for which as a picture, and the calls by cost, for the whole job and each window and team.
+//! The bill as a page: a picture that shows which rank waited for which, and the calls ordered by cost, for the whole
+//! job and for each window and team.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ const PICTURES: usize = 50;
 
 /// The whole page.
 pub(super) fn html(report: &Report) -> String {
-    // Pictures of the accounts with the longest waits only, since each may have thousands of cells.
+    // Only the accounts with the longest waits get a picture, since each picture may have thousands of cells.
     let mut by_cost: Vec<(usize, f64)> = report.bill.iter().map(waited).enumerate().collect();
     by_cost.sort_by(|a, b| b.1.total_cmp(&a.1));
     let pictured: BTreeSet<usize> = by_cost.iter().take(PICTURES).map(|(line, _)| *line).collect();
@@ -94,12 +95,12 @@ const UNKNOWN: (f64, &str) = (70.0, "not known");
 /// Swatches of the scale, and the width of one.
 const SWATCHES: (u32, f64) = (26, 10.0);
 
-/// White to red for a part of the longest time. A time that is short compared with it still shows.
+/// The color, from white to red, for a fraction of the longest time. A comparatively short time is still visible.
 fn color(part: f64) -> String {
     format!("hsl(12 85% {:.0}%)", 92.0 - 52.0 * part.sqrt())
 }
 
-/// Who waited for whom: a row for each rank that waited, a column for each rank that was late.
+/// The picture of waits: a row for each rank that waited, a column for each rank that was late.
 fn picture(charges: &[&Charge], ranks: u32, total: f64) -> Markup {
     if charges.is_empty() || ranks == 0 {
         return html! {};
@@ -116,7 +117,7 @@ fn picture(charges: &[&Charge], ranks: u32, total: f64) -> Markup {
         if first == last { first.to_string() } else { format!("{first}–{last}") }
     };
     let is_unknown = times.keys().any(|(_, late)| late.is_none());
-    // The places of cells, and the labels that fit.
+    // The positions of cells, and the labels that fit.
     let (across, down) = ((880.0 / f64::from(cells)).clamp(15.0, 110.0), (880.0 / f64::from(cells)).clamp(15.0, 30.0));
     let left = LINE + text_width(&named(cells - 1), FONT);
     let top = 2.0 * LINE;

@@ -25,7 +25,7 @@ struct Part {
     /// Count and bytes by kind of operation.
     kinds: BTreeMap<String, (u64, u64)>,
     sums: Vec<Sum>,
-    /// Index in `operations`, call, awaited rank, nanoseconds.
+    /// For each wait: index in `operations`, call, awaited rank, nanoseconds.
     waits: Vec<(u32, u64, u32, u64)>,
     operations: Vec<String>,
 }
@@ -252,7 +252,7 @@ impl Report {
         out
     }
 
-    /// The bill as the contents of a file with this name: a page if it ends in `.html`, else JSON.
+    /// The bill as the contents of a file with this name: a page if it ends in `.html`, otherwise JSON.
     pub(crate) fn file(&self, name: &str) -> String {
         if name.ends_with(".html") { page::html(self) } else { serde_json::to_string_pretty(self).unwrap_or_default() }
     }

@@ -2,8 +2,9 @@
 //! chrome://tracing, which Perfetto reads too.
 //!
 //! Each rank is a process of the format. Its row of calls has a slice for each call, as long as its last wait, or
-//! [`MOMENT`] if it did not wait; inside of it slices of its waits, and of functions that ran for other ranks. Epochs have
-//! rows of their own, since they overlap. Arrows go from the call or the signal that was waited for to the end of the wait.
+//! [`MOMENT`] if it did not wait; inside it are slices of its waits, and of functions that ran for other ranks. Epochs
+//! have rows of their own, since they overlap. Arrows go from the call or the signal that was waited for to the end of
+//! the wait.
 
 mod picture;
 
@@ -18,7 +19,7 @@ use super::Account;
 use super::trace::{Event, Kind, Trace, TraceEvent};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Duration of a call that does not wait in the picture, in nanoseconds.
+/// Length in the picture of a call that does not wait, in nanoseconds.
 const MOMENT: u64 = 100;
 
 /// The trace of one rank.
@@ -27,7 +28,7 @@ pub(crate) struct Part<N> {
     /// Number of events that were dropped before the first one.
     dropped: u64,
     events: Vec<Event<N>>,
-    /// Identifies the machine's clock. `began`: the time on it when the trace began, in nanoseconds.
+    /// Identifies the machine's clock. `began` is the time on that clock when the trace began, in nanoseconds.
     machine: String,
     began: u64,
     /// Times at which the rank left barriers, in nanoseconds since the trace began.
@@ -46,11 +47,12 @@ impl Trace {
         let since = |now: Instant| super::trace::ns(now.saturating_duration_since(self.since()));
         let meetings = (0..MEETINGS).map(|_| meet().map(|()| since(self.now()))).collect::<Result<_>>()?;
         if self.is_virtual() {
-            // One clock of all ranks.
+            // All ranks have one clock.
             let machine = "simulation".to_owned();
             return encoded(&Part { dropped, events, machine, began: since(self.since()), meetings });
         }
-        // The narrowest of some pairs of readings, since the rank may lose its processor in between.
+        // The pair of readings with the smallest difference is used, since the rank may lose its processor between two
+        // readings.
         let pair = |_| {
             let (before, now, after) = (self.now(), monotonic(), self.now());
             (after.saturating_duration_since(before), now.saturating_sub(since(after)))
@@ -127,7 +129,7 @@ impl Timeline {
             epochs(rank, events, &ends).iter().try_for_each(|epoch| out.put(epoch))?;
         }
         for (id, (name, from, to)) in self.arrows().iter().enumerate() {
-            // A viewer takes arrows to lead to the slice that begins later, which a wait does not.
+            // A viewer assumes that an arrow leads to the slice that begins later; the slice of a wait does not.
             let end =
                 json!({"ph": "X", "pid": to.0, "tid": 0, "ts": us(to.1), "dur": us(1), "cat": "arrow", "name": name});
             out.put(&end)?;
@@ -140,7 +142,7 @@ impl Timeline {
         out.to.flush()
     }
 
-    /// The arrows: name, where from, where to.
+    /// The arrows: name, start and end.
     fn arrows(&self) -> Vec<(String, Moment, Moment)> {
         let sources = Sources::new(&self.ranks);
         (0..).zip(&self.ranks).flat_map(|(rank, events)| sources.arrows(rank, events)).collect()
@@ -159,8 +161,8 @@ impl Output<'_> {
     }
 }
 
-/// Nanoseconds to add to the times of `part` for the clock of `first`: exact on one machine, else from the barriers that both
-/// have left.
+/// Nanoseconds that convert the times of `part` to the clock of `first`: exact on one machine, otherwise estimated from
+/// the barriers that both have left.
 fn offset(first: &Part<String>, part: &Part<String>) -> i64 {
     if part.machine == first.machine && !part.machine.is_empty() {
         return part.began.wrapping_sub(first.began).cast_signed();
@@ -171,7 +173,7 @@ fn offset(first: &Part<String>, part: &Part<String>) -> i64 {
     offsets.get(offsets.len() / 2).copied().unwrap_or(0)
 }
 
-/// Microseconds, as the format wants times.
+/// Converts to microseconds, the unit of the format.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
@@ -192,7 +194,8 @@ fn begin(event: &Event<String>) -> u64 {
 /// begins within [`GAP`] of the call's begin or of the wait before; the call ends with its last wait. A slice that begins
 /// inside another one ends with it at the latest.
 fn ends(events: &[Event<String>]) -> Vec<u64> {
-    /// Time in nanoseconds after which a wait is one of a later call, which completes what an earlier one has started.
+    /// Time in nanoseconds after which a wait belongs to a later call, which completes operations that an earlier call
+    /// has started.
     const GAP: u64 = 100_000;
     let mut ends: Vec<u64> = events.iter().map(|event| event.at).collect();
     let mut order: Vec<usize> = (0..events.len()).collect();
@@ -350,7 +353,7 @@ impl<'a> Sources<'a> {
     }
 
     fn arrows(&self, rank: u32, events: &[Event<String>]) -> Vec<(String, Moment, Moment)> {
-        // The last call of each operation, and the last signal of this rank to each other one.
+        // The last call of each operation, and the last signal of this rank to each other rank.
         let mut called: HashMap<(Owner, &str), u64> = HashMap::new();
         let mut signalled: HashMap<(Owner, Kind, u32), u64> = HashMap::new();
         let mut all = Vec::new();
@@ -403,8 +406,8 @@ impl<'a> Sources<'a> {
                     last.filter(|(_, set)| *set >= begin(event)).map(|from| ("flag", *from))
                 }
             };
-            // The clocks of machines differ by some microseconds; no arrow goes back.
-            // It ends just before the slice that it explains, except for an arrival, which has a slice of its own.
+            // The clocks of machines differ by some microseconds; an arrow that would go back in time is left out. An
+            // arrow ends just before the slice that it explains, except for an arrival, which has a slice of its own.
             let end = if let TraceEvent::Waited { .. } = event.what { at.saturating_sub(1) } else { at };
             if let Some((name, from)) = source.filter(|(_, (_, begun))| *begun <= end) {
                 all.push((name.to_owned(), from, (rank, end)));
@@ -418,7 +421,7 @@ impl<'a> Sources<'a> {
         signals.binary_search_by_key(&number, |(n, ..)| *n).ok().map(|found| signals[found].2)
     }
 
-    /// The time at which rank `from` has last called unlock from `begin` to `at`.
+    /// The time of the last unlock of rank `from` between `begin` and `at`.
     fn unlocked(&self, from: u32, account: Owner, begin: u64, at: u64) -> Option<u64> {
         let calls = ["unlock", "unlock_all"].into_iter().map(|name| self.calls.get(&(from, account, name)));
         let last = calls.filter_map(|calls| last_before(calls, at, |(_, at)| *at)).map(|(_, at)| *at).max();
@@ -426,7 +429,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// The last of some things, in the order of their times, that is not later than `at`.
+/// The last element, in the order of times, that is not later than `at`.
 fn last_before<E>(all: Option<&Vec<E>>, at: u64, time: impl Fn(&E) -> u64) -> Option<&E> {
     let all = all?;
     all[..all.partition_point(|one| time(one) <= at)].last()
@@ -444,7 +447,7 @@ mod tests {
     fn clocks_of_one_machine_are_one_and_of_others_meet_at_barriers() {
         let first = part("a", 1_000, &[500, 600, 700]);
         assert_eq!(offset(&first, &part("a", 400, &[9, 9, 9])), -600);
-        // The second barrier held one rank up.
+        // The second barrier delayed one rank.
         assert_eq!(offset(&first, &part("b", 7, &[5_500, 9_999, 5_702])), -5_002);
         assert_eq!(offset(&first, &part("b", 7, &[])), 0);
         assert_eq!(offset(&part("", 1, &[5]), &part("", 7, &[4])), 1);

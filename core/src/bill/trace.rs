@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Account, Awaited};
 
-/// Maximum number of events of all ranks together, and at least of each rank: rank 0 holds them all at the end of the job.
+/// Maximum number of events of all ranks together, because rank 0 holds them all at the end of the job.
 const MAX_EVENTS: usize = 1 << 20;
 const MIN_EVENTS_PER_RANK: usize = 1 << 10;
 /// Maximum number of events of a rank. Older ones are dropped.
@@ -23,7 +23,7 @@ const MAX_EVENTS_PER_RANK: usize = 1 << 16;
 pub(super) enum TraceEvent<N> {
     /// A call began: the `number`th of this operation on the account, at `peer` if it concerns one rank.
     Called { operation: N, number: u64, peer: Option<u32> },
-    /// The rank has waited for rank `from`, for this time until the event. `is_collective`: in a call of all ranks.
+    /// The rank has waited for rank `from` for this time, until the event; if `is_collective`, in a call of all ranks.
     Waited { operation: N, from: Option<u32>, is_collective: bool, ns: u64 },
     /// The call that has begun closes or opens an epoch with this name.
     Epoch { name: N, opens: bool },
@@ -32,7 +32,7 @@ pub(super) enum TraceEvent<N> {
     Signalled { kind: Kind, to: u32, number: u64, value: u64 },
     /// The `number`th message of this rank came from rank `from`.
     Arrived { tag: i32, from: u32, number: u64, len: u64 },
-    /// The function of remote call `call` of rank `from` has run, for this time until the event.
+    /// The function of remote call `call` of rank `from` has run for this time, until the event.
     Ran { name: N, from: u32, call: u64, ns: u64 },
 }
 
@@ -64,14 +64,14 @@ pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Signals that are numbered: account, whether this rank sends them, kind and the other rank. Messages of a team are of one
-/// kind, since those of a pair of ranks arrive in the order in which they are sent.
+/// A series of numbered signals: account, whether this rank sends them, kind and the other rank. All messages of a team
+/// are of one kind, since the messages of a pair of ranks arrive in the order in which they are sent.
 type Key = (Option<Account>, bool, Kind, u32);
 
 /// The trace of a rank.
 pub(crate) struct Trace {
     since: Instant,
-    /// Whether all ranks have one clock, of virtual time, on which the trace of each began at one time.
+    /// Whether all ranks have one clock, of virtual time, on which their traces began at the same time.
     is_virtual: bool,
     clock: OnceCell<Box<dyn Fn() -> Instant>>,
     most: usize,
@@ -87,7 +87,8 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
-    /// The trace of one of `size` ranks; `is_virtual`: of a simulation, in which all ranks begin it at one time.
+    /// The trace of one of `size` ranks. `is_virtual` marks a simulation, in which all ranks begin their traces at the
+    /// same time.
     pub(crate) fn new(size: u32, now: Instant, is_virtual: bool) -> Rc<Self> {
         let most = (MAX_EVENTS / size.max(1) as usize).clamp(MIN_EVENTS_PER_RANK, MAX_EVENTS_PER_RANK);
         let (events, numbers) = Default::default();
@@ -148,7 +149,7 @@ impl Trace {
         (self.events.borrow().iter().copied().collect(), self.dropped.get())
     }
 
-    /// Whether it is of a simulation.
+    /// Whether the trace is of a simulation.
     pub(super) fn is_virtual(&self) -> bool {
         self.is_virtual
     }

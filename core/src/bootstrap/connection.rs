@@ -20,10 +20,11 @@ use super::pmi1_wire::{Line, LineBuffer, Message, quote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::say::say;
 
-/// A connected stream socket, with what a rank knows of itself.
+/// A connected stream socket, and the rank that uses it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// A stream socket of any family: std's TCP type reads and writes without SIGPIPE and has timeouts.
+    /// A stream socket of any family. The standard library's TCP type is used because it reads and writes without
+    /// SIGPIPE and has timeouts.
     stream: TcpStream,
     pub(super) received: LineBuffer,
     pub(super) rank: u32,
@@ -53,7 +54,8 @@ impl Connection {
     }
 
     /// Uses the socket that a launcher left open as descriptor `fd` (`PMI_FD`). The descriptor itself stays open, but
-    /// is closed in programs that this process starts. Call it once per process: two users would mix up their replies.
+    /// is closed in programs that this process starts. This may be called once per process: two users would mix up
+    /// their replies.
     ///
     /// # Errors
     /// `Launcher` if `fd` is not an open socket.
@@ -108,7 +110,7 @@ impl Connection {
         self.require(message, expected)
     }
 
-    /// The message, if it is the expected one.
+    /// Returns the message if its verb is the expected one.
     pub(super) fn require(&mut self, message: Message, expected: &str) -> Result<Message> {
         if message.command() != expected {
             let seen = quote(message.line().as_bytes());
@@ -161,14 +163,14 @@ impl Connection {
         }
     }
 
-    /// Takes what has arrived, without waiting; ends the process if the launcher has closed the connection.
+    /// Reads bytes that have arrived, without waiting; ends the process if the launcher has closed the connection.
     pub(super) fn glance(&mut self) {
         let mut bytes = [0; 64];
         match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
-            // After its last call the launcher may close it.
+            // After this rank's last call the launcher may close the connection.
             Ok((0, _)) if self.broken.is_none() => launcher_is_gone(self.rank, self.protocol),
             Ok((n, _)) => self.received.push(&bytes[..n]),
-            // Nothing has arrived; or a later call reports the failure.
+            // Either no bytes have arrived, or a later call reports the failure.
             Err(_) => {}
         }
     }
@@ -227,7 +229,7 @@ impl Connection {
     }
 }
 
-/// Ends the process: a launcher has a process on each node, and where that is killed, no other process ends its ranks.
+/// Ends the process: a launcher has a process on each node, and if that is killed, no other process ends its ranks.
 pub(super) fn launcher_is_gone(rank: impl Display, protocol: &str) -> ! {
     say(format_args!("rank {rank} ends: its {protocol} launcher is gone"));
     // SAFETY: it may be called at any time; handlers of `exit` might wait for other ranks or other threads.

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub enum Start {
     /// Started by hand: rank 0 of 1.
     Singleton,
-    /// Started by a launcher that passes a connected socket, on which it speaks PMI-1, or else PMI-2.
+    /// Started by a launcher that passes a connected socket, on which it speaks PMI-1 or, if not, PMI-2.
     Pmi1Socket {
         /// The socket's descriptor.
         fd: RawFd,
@@ -24,7 +24,7 @@ pub enum Start {
         /// The number of ranks.
         size: u32,
     },
-    /// Started by a PMI-2 launcher that passes a connected socket, and the number of ranks is known only by PMI-2.
+    /// Started by a PMI-2 launcher that passes a connected socket. Only PMI-2 tells the number of ranks.
     Pmi2Socket {
         /// The socket's descriptor.
         fd: RawFd,
@@ -50,7 +50,7 @@ pub enum Start {
 /// Variables that, when all are set, indicate a launcher.
 struct Sign {
     variables: &'static [&'static str],
-    /// Whether the last variable must also be a number above one.
+    /// Whether the last variable must also be a number greater than one.
     several: bool,
     launcher: &'static str,
 }
@@ -127,7 +127,7 @@ pub fn connect(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
     standard::fill();
     // A variable counts as a sign even if its value is not UTF-8.
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
-    // Launchers of PMI-2 want the name that they have given to the job.
+    // Launchers of PMI-2 require the name that they have given to the job.
     let job = || lookup("PMI_JOBID").unwrap_or_else(|| "0".into());
     Ok(match choose(lookup)? {
         Start::Singleton => Box::new(threads::singleton()),

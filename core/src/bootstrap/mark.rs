@@ -11,7 +11,7 @@ use rustix::process::getppid;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Characters of a rank's name that are used, the last ones: the kernel takes 249 bytes in all.
+/// Maximum number of characters of a rank's name that are used, from its end: the kernel accepts 249 bytes in all.
 const NAME_MAX: usize = 56;
 
 /// Marks this process as the rank that the launcher calls `name`, until the result is dropped. `None` if the system refuses

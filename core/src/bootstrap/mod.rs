@@ -22,11 +22,11 @@ pub use directory::Directory;
 pub(crate) use directory::{Exchange, Published};
 pub(crate) use threads::threads;
 
-/// The longest key, in characters.
+/// Maximum length of a key in characters.
 pub(crate) const KEY_MAX: usize = 48;
 /// Prefix of the names of jobs that `farside run` has started.
 pub const JOB_PREFIX: &str = "farside-";
-/// The longest value, in bytes.
+/// Maximum length of a value in bytes.
 pub(crate) const VALUE_MAX: usize = 64 * 1024;
 
 /// The [kind](Bootstrap::kind) of the exchange of a simulation, whose ranks have one clock.
@@ -58,7 +58,8 @@ pub trait Bootstrap {
     /// # Errors
     /// Those of `put`; `Protocol` if no rank put the key.
     fn get(&mut self, key: &str) -> Result<Vec<u8>>;
-    /// Where the ranks of one process find each other's values without a message, if all ranks of the job are in it.
+    /// The directory in which ranks find each other's values without a message, if all ranks of the job are in this
+    /// process.
     fn directory(&self) -> Option<Directory> {
         None
     }

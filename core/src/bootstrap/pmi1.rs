@@ -20,7 +20,7 @@ pub const ASK: &str = "farside_ask";
 /// The answer to [`ASK`], in the field `text`.
 pub const WAITS: &str = "farside_waits";
 
-/// The longest line, in bytes, for a launcher that allows no longer values.
+/// Maximum length in bytes of a line for a launcher that allows only values of at most this length.
 const LINE_SHORT: usize = 1024;
 
 /// The connection of a rank to a PMI-1 launcher.
@@ -126,7 +126,8 @@ impl Pmi1 {
     /// Sends a request and returns its reply, which must be `expected`.
     fn exchange(&mut self, request: &str, expected: &str) -> Result<Message> {
         self.launcher.send(request.as_bytes())?;
-        // A question is not answered: the launcher knows what a rank waits for while a request is open.
+        // A question of the launcher is not answered now: while a request is open, the launcher knows what the rank
+        // waits for.
         self.launcher.receive_line(expected, is_ask)
     }
 
@@ -217,7 +218,7 @@ impl Bootstrap for Pmi1 {
     }
 
     fn abort(&mut self, code: i32, reason: &str) {
-        // The longest reason that certainly fits into the line.
+        // The maximum length of a reason that certainly fits into the line.
         let most = |n| reason.chars().take(n).collect::<String>();
         let line = Line::new("abort").field("exitcode", code);
         let line = if self.is_ours() {

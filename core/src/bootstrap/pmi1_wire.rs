@@ -11,7 +11,7 @@ use super::VALUE_MAX;
 
 /// Maximum length of a line in bytes, including the newline.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
-/// Maximum length of the part of a value under one key, in characters, even if the server accepts more.
+/// Maximum length in characters of the part of a value under one key, even if the server accepts more.
 const PART_MAX: usize = 8 * 1024;
 /// Room for the length of a value and a dot before the first part.
 const HEADER_MAX: usize = 6;
@@ -196,7 +196,7 @@ impl LineBuffer {
         Ok(Some(line))
     }
 
-    /// Removes `count` bytes, once that many are there.
+    /// Removes `count` bytes, once that many have arrived.
     pub(super) fn take(&mut self, count: usize) -> Option<Vec<u8>> {
         (self.bytes.len() >= count).then(|| {
             self.scanned = 0;

@@ -2,8 +2,8 @@
 //!
 //! The launcher provides a connected socket (`PMI_FD`), on which a line agrees on the version as in PMI-1. Every later
 //! message is a length of 6 characters and as many bytes of `name=value;` fields, the first of which is `cmd`; a
-//! semicolon in a value is doubled. Every call is one request and one reply. Ranks here have one thread that calls, so no
-//! message names a thread.
+//! semicolon in a value is doubled. Every call is one request and one reply. Only one thread of a rank makes calls, so
+//! no message names a thread.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::pmi1_wire::{LINE_MAX, LineBuffer, Message, pack, part_key, quote, unp
 use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The longest value in characters: 1024 with the terminating zero of a C string.
+/// Maximum length of a value in characters: 1024 including the terminating zero of a C string.
 const PART_MAX: usize = 1023;
 /// Characters of the length in front of a message.
 const LENGTH: usize = 6;
@@ -157,7 +157,8 @@ impl Bootstrap for Pmi2 {
     }
 }
 
-/// A message with its length in front. What would break it becomes `_`: not every launcher reads doubled semicolons.
+/// A message with its length in front. Characters that would break it become `_`, since not every launcher reads
+/// doubled semicolons.
 fn request(command: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut body = format!("cmd={command};");
     for (name, value) in fields {
@@ -282,7 +283,7 @@ mod tests {
         #[test]
         fn messages_are_the_same_however_they_arrive(lengths in proptest::collection::vec(0usize..50, 0..9), cut in 1usize..9) {
             let bodies: Vec<Vec<u8>> = lengths.iter().map(|length| vec![b'x'; *length]).collect();
-            // Lengths are written to the left or to the right.
+            // Lengths may be aligned to the left or to the right.
             let heads = bodies.iter().enumerate().map(|(n, body)| match n % 2 {
                 0 => format!("{:<6}", body.len()),
                 _ => format!("{:>6}", body.len()),

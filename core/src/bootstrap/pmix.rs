@@ -2,11 +2,12 @@
 //! Bootstrap by a launcher that speaks PMIx: `prterun`, `mpirun` of Open MPI, `srun --mpi=pmix`.
 //!
 //! `libpmix.so.2` is loaded at run time, so nothing links to it; functions and layouts are those of the PMIx standard,
-//! versions 4 and 5. Its calls block without limit, so one thread makes them all, and a call is given up after the job's
-//! timeout; every later call then fails with the same cause.
+//! versions 4 and 5. Its calls may block forever, so a separate thread makes them all, and a call is given up after the
+//! job's timeout; every later call then fails with the same cause.
 //!
-//! PMIx finds a value by the rank that has put it, which [`Bootstrap::get`] does not know. So each rank publishes what it
-//! has put since the last fence as one value per fence, and `get` reads those of the ranks, the likely one first.
+//! PMIx finds a value by the rank that has put it, which [`Bootstrap::get`] does not know. So each rank publishes
+//! everything that it has put since the last fence as one value, and `get` reads the values of the ranks, that of the
+//! most likely rank first.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -23,12 +24,12 @@ use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
-/// The library, by the name of its binary interface.
+/// The file name of the library, with the version of its binary interface.
 const LIBRARY: &str = "libpmix.so.2";
-/// Longest wait for the launcher to end the job.
+/// Maximum wait for the launcher to end the job.
 const ABORT: Duration = Duration::from_secs(5);
 
-/// Constants of the PMIx standard: statuses, types of values, a scope, a rank that stands for the job, and keys.
+/// Constants of the PMIx standard: statuses, types of values, a scope, the rank that means the whole job, and keys.
 const SUCCESS: c_int = 0;
 const TIMEOUT: c_int = -24;
 const PARTIAL_SUCCESS: c_int = -52;
@@ -57,7 +58,7 @@ struct ByteObject {
     size: usize,
 }
 
-/// The members of the union in `pmix_value_t` that are used here, and its size.
+/// The union in `pmix_value_t`: the members that are used here, and its size.
 #[repr(C)]
 union Data {
     flag: bool,
@@ -81,7 +82,7 @@ struct Info {
     value: Value,
 }
 
-/// The result of a call of the library; a failure in words.
+/// The result of a call of the library; a failure has a kind and a text.
 type Called<R> = std::result::Result<R, (ErrorKind, String)>;
 
 /// `pmix_notification_fn_t`: a registration, the event and its source, two lists of details, and a function to call at the
@@ -105,7 +106,7 @@ struct Functions {
 }
 
 impl Functions {
-    /// Loads the library that the launcher has loaded, which speaks as its server does, or else the one that the system
+    /// Loads the library that the launcher has loaded, which matches its server, or otherwise the one that the system
     /// finds.
     fn load() -> std::result::Result<Self, libloading::Error> {
         // SAFETY: the library's initializers have no requirements.
@@ -368,7 +369,7 @@ impl Pmix {
         Err(self.error(kind, cause))
     }
 
-    /// Has the thread make a call, and waits for its result.
+    /// Makes the thread do a call, and waits for its result.
     fn call<R: Send + 'static>(
         &mut self,
         limit: Duration,
@@ -383,7 +384,7 @@ impl Pmix {
         self.wait(&result, limit)
     }
 
-    /// Reads what a rank has put.
+    /// Reads the values that a rank has put.
     fn read(&mut self, rank: u32) -> Result<()> {
         for fence in self.read[rank as usize]..self.fences {
             let key = blob_key(fence);
@@ -399,7 +400,7 @@ impl Pmix {
     }
 }
 
-/// The key of what a rank puts before a fence.
+/// The key of the values that a rank puts before a fence.
 fn blob_key(fence: u32) -> CString {
     CString::new(format!("farside.{fence}")).unwrap_or_default()
 }
@@ -501,7 +502,7 @@ mod tests {
         let values = vec![("node.1".to_owned(), b"abc".to_vec()), ("empty".to_owned(), Vec::new())];
         assert_eq!(parse(&bytes), Some(values));
         assert_eq!(parse(&[]), Some(Vec::new()));
-        // The end of a pair is no defect.
+        // The end of a key-value pair is not an error.
         let whole = [0, 17, bytes.len()];
         assert!((0..=bytes.len()).all(|end| whole.contains(&end) == parse(&bytes[..end]).is_some()));
     }

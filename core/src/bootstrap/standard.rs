@@ -1,18 +1,18 @@
 #![allow(unsafe_code)]
-//! Standard input, output and error of this process, which a program may be started without.
+//! Standard input, output and error of this process, which may be closed at the start of a program.
 
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, fcntl_getfd};
 
-/// Opens those that are closed on `/dev/null`: otherwise a segment or a socket of the runtime would get the number, and what
-/// the program prints would be written there. The start of a Rust program does the same; that of a C program does not.
+/// Opens closed ones on `/dev/null`: otherwise a segment or a socket of the runtime would get the number, and the
+/// program's output would be written there. The start of a Rust program does the same; that of a C program does not.
 pub(super) fn fill() {
     for number in 0..=2 {
         // SAFETY: only asks whether the number is open.
         let is_closed = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) }) == Err(Errno::BADF);
-        // The kernel gives the lowest number that is free, unless another thread has taken it meanwhile.
+        // The kernel assigns the lowest number that is free, unless another thread has taken it meanwhile.
         if is_closed && let Ok(null) = open("/dev/null", OFlags::RDWR, Mode::empty()) {
             keep(null, number);
         }

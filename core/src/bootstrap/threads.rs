@@ -1,4 +1,4 @@
-//! Ranks as threads of one process, which share a table behind a lock: for tests, for simulation, and for a program
+//! Ranks as threads of one process, which share a table behind a lock. Used by tests, by simulations, and by a program
 //! that was started by hand as the only rank.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ enum End {
     Lost(u32),
     /// The rank gave up waiting, so the others would wait forever.
     TimedOut(u32),
-    /// The rank asked for the end of the job.
+    /// The rank requested the end of the job.
     Aborted(u32, i32, String),
 }
 

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! The measurement: the lowest rank of a node, the leader, sends messages to the next one, which sends each back in the
-//! same way. Their round trips, each way at each length, give the cut-offs, of which the leader informs the other ranks.
+//! The measurement: the lowest rank of a node, the leader, sends messages to the next rank, which sends each back in
+//! the same way. The round-trip times of each way at each length give the cut-offs, of which the leader informs the
+//! other ranks.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,9 +19,10 @@ use crate::tracked::Track;
 
 const OP: &str = "calibrate";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 5);
-/// Round trips each way at each length, of which the shortest counts: what disturbs a round trip makes it longer.
+/// Number of round trips in each way at each length. The shortest counts, since disturbances only make a round trip
+/// longer.
 const ROUNDS: usize = 5;
-/// A measurement that takes longer is given up, and made again at the next start.
+/// Maximum duration of a measurement. One that takes longer is given up, and made again at the next start.
 pub(super) const LIMIT: Duration = Duration::from_millis(20);
 
 /// The header of a message: the number of its way, and of its round; in answers also the load of the answering rank.
@@ -31,7 +33,7 @@ fn header(way: u8, round: u8, load: Load) -> Header {
     [way, round, a, b, c, d]
 }
 
-/// Something that has arrived.
+/// An arrival.
 #[derive(Clone, Copy)]
 enum Arrived {
     /// A message, with its length.
@@ -43,7 +45,7 @@ enum Arrived {
 struct Inbox {
     /// Maximum length of a message; a multiple of a page.
     most: usize,
-    /// A place for each round, for messages that are sent and received; with room to align them to pages.
+    /// Memory for the messages of each round that are sent and received, with room to align them to pages.
     memory: [*mut [u8]; 2],
     arrived: Cell<Option<Arrived>>,
 }
@@ -51,12 +53,12 @@ struct Inbox {
 impl Inbox {
     fn new(most: usize) -> Self {
         let len = if most == 0 { 0 } else { ROUNDS * most + PAGE };
-        // Pages that have not been written would all be one page of zeros.
+        // Pages that have not been written would all be the same page of zeros.
         let memory = [(); 2].map(|()| Box::into_raw(vec![1; len].into_boxed_slice()));
         Self { most, memory, arrived: Cell::new(None) }
     }
 
-    /// The place of messages that are sent (0) or received (1) with this header.
+    /// The memory of messages that are sent (0) or received (1) with this header.
     fn place(&self, side: usize, [way, round, ..]: Header) -> *mut u8 {
         let base = self.memory[side].cast::<u8>();
         let round = if quantity(way).reused { 0 } else { usize::from(round) % ROUNDS };
@@ -100,12 +102,12 @@ struct End<'a> {
     job: &'a Messenger,
     inbox: Rc<Inbox>,
     measuring: Measuring,
-    /// The load of the end that answers, as it has seen it lately.
+    /// The last known load of the end that answers.
     load: Cell<Load>,
 }
 
-/// Measures at the first two of `ranks`, the ranks of this node, messages of up to `most` bytes; returns the values at
-/// all of them, or `None` if they cannot be measured within `limit`, or not be kept.
+/// Measures messages of up to `most` bytes between the first two of `ranks`, the ranks of this node. Returns the values
+/// at all of these ranks, or `None` if they cannot be measured within `limit`, or cannot be stored.
 ///
 /// # Errors
 /// `PeerLost`.
@@ -148,7 +150,7 @@ impl End<'_> {
         loop {
             match self.job.wait(OP, || Ok(self.inbox.arrived.take()))? {
                 Arrived::Message([way, round, ..], len) => {
-                    // The first of the round trips is one of several, and takes longer anyway.
+                    // Reading the load disturbs only the first of several round trips, which takes longer anyway.
                     if round == 0 {
                         self.load.set(self.measuring.load(self.job.device().now()));
                     }
@@ -159,8 +161,8 @@ impl End<'_> {
         }
     }
 
-    /// Measures all quantities; `None` if that takes too long. Of messages from memory that is used again the longest
-    /// come first: the memory is then moved, and mapped by the other rank, before the lengths at which that decides.
+    /// Measures all quantities; `None` if that takes too long. If messages use the same memory again, the longest come
+    /// first: the memory is then moved, and mapped by the other rank, before the lengths near the cut-off are measured.
     fn measure(&self, partner: u32, most: usize, limit: Duration) -> Result<Option<Measured>> {
         let (start, mut messages) = (self.job.device().now(), 0);
         let mut values = [most; QUANTITIES.len()];
@@ -208,7 +210,7 @@ impl End<'_> {
         let _open = CancelOnDrop::new(self.job, &track);
         // SAFETY: the message is complete or cancelled when this returns; the handler is this module's.
         unsafe {
-            // A message that fits into a packet is read only if it waits.
+            // A message that fits into a packet is read from the sender only if it waits.
             if cut_offs.read_intra == 0 {
                 am::start_rendezvous(self.job, to, HANDLER, &header, source, &track)?;
             } else {
@@ -229,8 +231,9 @@ fn lengths(most: usize) -> Vec<usize> {
     std::iter::successors(Some(MIN_CUT_OFF), |len| len.checked_mul(2)).take_while(|len| *len <= most).collect()
 }
 
-/// The length from which the second way is faster: between the two measured lengths that separate the ways with the
-/// least product of times, which one wrong time moves least, where the line between the differences is zero.
+/// The minimum length at which the second way is faster. It lies between the two measured lengths that minimize the
+/// product of the times of the chosen ways, which one wrong time moves least; between them, the difference of the times
+/// is interpolated linearly.
 pub(crate) fn crossing(times: &[(usize, [f64; 2])], most: usize) -> usize {
     let cost = |k: usize| -> f64 {
         times.iter().enumerate().map(|(i, (_, time))| time[usize::from(i >= k)].max(f64::MIN_POSITIVE).ln()).sum()
@@ -258,7 +261,7 @@ mod tests {
         assert_eq!(at([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]), 1024);
         assert_eq!(at([1.0, 2.0, 4.0], [2.0, 4.0, 8.0]), 5000);
         assert_eq!(at([1.0, 4.0, 8.0], [2.0, 3.0, 4.0]), 1536);
-        // One wrong time moves the crossing by one length at most.
+        // One wrong time moves the crossing by at most one length.
         assert_eq!(at([2.0, 4.0, 3.9], [1.0, 2.0, 4.0]), 1024);
         assert_eq!(at([1.0, 2.0, 4.0], [0.9, 4.0, 8.0]), 5000);
         assert_eq!(at([1.0; 3], [1.0; 3]), 1024);

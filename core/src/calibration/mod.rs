@@ -1,12 +1,12 @@
 //! Cut-offs of messages between ranks of one node, fitted by a short measurement at the first start on a machine and
-//! kept in a file.
+//! cached in a file.
 //!
 //! Whether packets or a read of the sender's memory are faster at a length depends on the processor, its caches and the
 //! kernel. So the lowest two ranks of a node measure both over the device of the job, at the first start on a machine;
-//! later starts read the file. The lowest rank of the node publishes what it has in its cache before the ranks
-//! connect, so that all ranks of the node make the same decision without a message: they take its values, or wait for
-//! those that it measures. Nothing here fails a job: without a file that can be written, in a wait that lasts, or where
-//! ranks outnumber processors the device's values stay in force. Settings outrank all of them.
+//! later starts read the file. The lowest rank of the node publishes its cached values before the ranks connect, so
+//! that all ranks of the node make the same decision without a message: they use these values, or wait for those that
+//! it measures. A failure here never fails a job: if the file cannot be written, if the measurement takes too long, or
+//! if ranks outnumber processors, the device's values stay in force. Settings take precedence over all of them.
 
 mod measure;
 
@@ -18,12 +18,12 @@ use crate::error::Result;
 use crate::job::Job;
 use crate::settings::Settings;
 
-/// A fitted cut-off: the length from which the second of two ways to send a message is faster.
+/// A fitted cut-off: the minimum length at which the second of two ways to send a message is faster.
 struct Quantity {
     /// The name, as in `FARSIDE_TRANSFER`.
     name: &'static str,
     field: fn(&mut MessageCutOffs) -> &mut usize,
-    /// The cut-offs that make messages of any length go each way.
+    /// The cut-offs that make messages of all lengths use the first way, or the second.
     ways: [MessageCutOffs; 2],
     /// Whether the messages use the same memory again and again, which peers then map if the system permits.
     reused: bool,
@@ -54,12 +54,12 @@ struct Fitted {
 }
 
 impl Fitted {
-    /// `None` if a value is out of its bounds.
+    /// Returns `None` if a value is out of its bounds.
     fn new(most: usize, values: [usize; QUANTITIES.len()]) -> Option<Self> {
         values.iter().all(|value| (MIN_CUT_OFF..=most).contains(value)).then_some(Self { most, values })
     }
 
-    /// As text: a line each.
+    /// The values as text, one per line.
     fn lines(&self) -> String {
         let rows = QUANTITIES.iter().zip(self.values).map(|(quantity, value)| format!("{} {value}\n", quantity.name));
         format!("most {}\n{}", self.most, rows.collect::<String>())
@@ -76,7 +76,7 @@ impl Fitted {
         lines.next().map_or_else(|| Self::new(most, values), |_| None)
     }
 
-    /// The cut-offs of a device, with these values, as far as the device's bound allows them.
+    /// The cut-offs of a device with these values, as far as the device's bound allows them.
     fn applied(&self, mut to: MessageCutOffs) -> MessageCutOffs {
         for (quantity, value) in QUANTITIES.iter().zip(self.values) {
             *(quantity.field)(&mut to) = value.min(to.most_eager);
@@ -86,7 +86,7 @@ impl Fitted {
     }
 }
 
-/// Values that were measured, and with how many messages.
+/// Measured values, and the number of messages used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measured {
     fitted: Fitted,
@@ -104,8 +104,8 @@ impl Measured {
     }
 }
 
-/// Gives all ranks of a node the same cut-offs: those that its lowest rank has published, or new ones, which it keeps in
-/// its file. Collective; sends messages only if they are to be measured.
+/// Gives all ranks of a node the same cut-offs: those that its lowest rank has published, or new ones, which that rank
+/// stores in its file. Collective; sends messages only if they are to be measured.
 ///
 /// # Errors
 /// `PeerLost`, `Launcher`, `Protocol`.
@@ -124,8 +124,8 @@ pub(crate) fn agree(job: &Job, cache: Option<CacheFile>) -> Result<()> {
         _ if first.is_none() || second.is_none() || job.is_on_oversubscribed_node() => None,
         _ => {
             let found = measure::together(job, &capabilities.node, most, measure::LIMIT, cache)?;
-            // Ranks that have not left yet poll, before their program can register handlers. All ranks are here: the
-            // device of a job of several nodes names no messages to measure.
+            // Ranks that have not left this call keep polling before their program can register handlers. All ranks are
+            // on this node: in a job of several nodes the device has no messages to measure.
             job.bootstrap.borrow_mut().fence()?;
             found
         }

@@ -45,7 +45,7 @@ fn lines_that_are_damaged_count_as_absent() {
     let wrong = [
         good.replace(&eager, "eager -1"),
         good.replace(&eager, "eager 99999999999999999999"),
-        good.replace(&eager, &format!("eager {}", LEAST - 1)),
+        good.replace(&eager, &format!("eager {}", MIN_CUT_OFF - 1)),
         good.replace(&eager, &format!("eager {}", fitted.most + 1)),
         good.replace("read-intra", "read-inter"),
         format!("{good}eager 9000\n"),
@@ -62,7 +62,7 @@ proptest! {
     }
 }
 
-/// Measures with three ranks; returns what each of them got.
+/// Measures with three ranks; returns the values that each of them got.
 fn measured(limit: Duration, cache: impl Fn() -> Option<CacheFile> + Sync) -> Vec<Option<Measured>> {
     let settings = Settings::from_lookup(|_| None).unwrap();
     let measure = |job: &Job| {
@@ -83,7 +83,7 @@ fn all_ranks_get_the_values_that_two_have_measured_and_the_file_keeps() {
         let first = all[0].expect("a minute suffices");
         assert_eq!(all, [Some(first); 3]);
         assert!(first.messages > 0, "{first:?}");
-        // Other programs, or the third rank on two processors, may be a load.
+        // Other programs, or the third rank on two processors, may load the machine.
         if let Some(kept) = cache().unwrap().read().and_then(|table| table.get(NAME, Fitted::parse)) {
             return assert_eq!(kept, first.fitted);
         }

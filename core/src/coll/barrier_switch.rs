@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! The barrier in the switch of the network, as a team uses it (Hoefler 2005, section 3.1): the first barrier of a team
-//! makes it a group of the switch, if the network has such a barrier, the selection chooses it, and an id is free. Each
-//! further barrier is a message of every rank to the switch, and one back.
+//! The use of the barrier in the switch of the network by a team (Hoefler 2005, section 3.1): the first barrier of a
+//! team makes it a group of the switch, if the network has such a barrier, the selection chooses it, and an id is free.
+//! Each further barrier is a message of every rank to the switch, and one back.
 
 use std::cell::Cell;
 
@@ -23,8 +23,8 @@ pub(crate) struct SwitchGroup {
     barriers: Cell<u64>,
 }
 
-/// Whether the network has the barrier and the selection chooses it; the same at all ranks. The selection compares messages;
-/// from how many nodes the switch takes less time than signals too, the device says.
+/// Whether the network has the barrier and the selection chooses it; the same at all ranks. The selection compares
+/// messages only; the device says at how many nodes the switch is also faster than signals.
 fn is_chosen(team: &Team) -> bool {
     let job = team.job();
     let Some(limits) = job.device().capabilities().switch else { return false };
@@ -89,7 +89,7 @@ pub(crate) fn run(team: &Team, group: &SwitchGroup) -> Result<()> {
     team.calls().in_barrier(|_| ask(team, BarrierRequest::Enter { group: group.group, number }, number))
 }
 
-/// Gives the id of a group back, after the last barrier of this rank. The switch waits until all members have left it.
+/// Releases the id of a group, after the last barrier of this rank. The switch waits until all members have left it.
 pub(crate) fn end(job: &Job, group: &SwitchGroup) {
     let request = Operation::Barrier(BarrierRequest::Close { group: group.group });
     // SAFETY: no local memory is involved.

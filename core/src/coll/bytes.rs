@@ -39,12 +39,12 @@ pub struct Gathered {
     records: Vec<u8>,
     /// Bytes of a record.
     record: usize,
-    /// The data, if a record of some rank had no room for it.
+    /// The data of all ranks, if it did not fit into the record of some rank.
     long: Option<Vec<Vec<u8>>>,
 }
 
 impl Gathered {
-    /// The data of a team rank; nothing for one that does not exist.
+    /// The data of a team rank; empty for a rank that does not exist.
     pub(super) fn get(&self, rank: usize) -> &[u8] {
         match &self.long {
             Some(all) => all.get(rank).map_or(&[], |data| data),
@@ -244,7 +244,7 @@ pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[
     reduce_by(team, BYTES, mine, combine, None)
 }
 
-/// [`allreduce`] for a purpose of the caller, by an algorithm that takes no other call of the team first.
+/// [`allreduce`] for a purpose of the caller, by an algorithm that needs no earlier call of the team.
 pub(super) fn agree(
     team: &Team,
     purpose: &'static str,

@@ -14,7 +14,7 @@ use crate::memory::keys::AccumulateFn;
 use crate::wire::{Reader, Writer};
 
 /// Exchanges regions: every rank of the team learns the key of every other rank's registration and imports it. If one
-/// rank fails, all fail and release their registrations. Two allgathers, or one if a rank had no registration.
+/// rank fails, all fail and release their registrations. Takes two allgathers, or one if a rank had no registration.
 ///
 /// # Safety
 /// `own` is a registration of the device of the team's job. If the exchange fails, its memory is not used any more.
@@ -33,7 +33,7 @@ pub unsafe fn exchange_regions(
     match exchange_and_import(team, own, accumulate, &mut remotes) {
         Ok(own) => Ok((own, remotes)),
         Err(e) => {
-            // Also if a peer is lost: the caller has no handle with which it could release its memory.
+            // The memory is released even if a peer is lost, since the caller has no handle to release it.
             for r in remotes {
                 // SAFETY: the region was not given to the caller.
                 unsafe { device.forget(r.handle) };
@@ -58,10 +58,10 @@ unsafe fn give_back(team: &Team, handle: Option<u64>) {
     }
 }
 
-/// [`exchange_regions`], and a table of what `make` makes of each region, by team rank. In a team of more than 256 ranks of one
-/// process, a simulation, a peer's region is imported when its entry is first used, so that a rank has memory for the peers
-/// that it has to do with; an allreduce then takes the place of the allgathers. A peer that has released its memory by then
-/// has a region of no bytes, without a key: its handle is 0.
+/// [`exchange_regions`], and returns a table of the results of `make` for each region, by team rank. In a team of more
+/// than 256 ranks of one process, a simulation, a peer's region is imported when its entry is first used, so that a
+/// rank needs memory only for the peers with which it communicates; an allreduce then takes the place of the
+/// allgathers. A peer that has released its memory by then has a region of no bytes, without a key: its handle is 0.
 ///
 /// # Safety
 /// The contract of [`exchange_regions`].
@@ -101,7 +101,7 @@ pub unsafe fn exchange_into<T>(
     Ok((own, PeerTable::made_later(team.size(), move |rank| make(rank, keys.import(rank)))))
 }
 
-/// Publishes the key of this rank's registration, and learns whether all ranks have done so. One allreduce.
+/// Publishes the key of this rank's registration, and learns whether all ranks have done so. Takes one allreduce.
 fn publish(
     team: &Team,
     own: Result<Registration>,
@@ -120,7 +120,7 @@ fn publish(
             None
         }
     };
-    // The first rank that has failed, and the least and the greatest length.
+    // The first rank that has failed, and the minimum and maximum lengths.
     let len = own.as_ref().map_or(0, |own| own.len as u64);
     let failed = if own.is_ok() { NONE } else { me as u64 };
     let words = |bytes: &[u8]| -> [u64; 3] {
@@ -187,7 +187,7 @@ enum Source {
 }
 
 impl Announced {
-    /// Calls `read` with the announcement of a team rank, which is empty if that rank does not use its own any more.
+    /// Calls `read` with the announcement of a team rank, which is empty if that rank no longer uses its own.
     pub fn read<R>(&self, rank: usize, read: impl FnOnce(&[u8]) -> R) -> R {
         match &self.0 {
             Source::All(all) => read(all.get(rank)),
@@ -199,9 +199,9 @@ impl Announced {
     }
 }
 
-/// Announces `mine`, which has the same length and purpose at all ranks, to the ranks of the team; returns what `merge` makes of all
-/// announcements, in rank order, and the announcements. One allgather; an allreduce where peers read the announcement when they
-/// need it ([`exchange_into`]).
+/// Announces `mine`, which has the same length and purpose at all ranks, to the ranks of the team; returns the result
+/// of `merge` for all announcements, in rank order, and the announcements. Takes one allgather, or an allreduce if
+/// peers read the announcement when they need it ([`exchange_into`]).
 ///
 /// # Errors
 /// `PeerLost`; `Mismatch` if a peer calls something else.
@@ -234,7 +234,7 @@ fn exchange_and_import(
     team.job().running(OP)?;
     let device = team.job().device();
     let message = own.as_ref().map_or_else(failure_message, key_message);
-    // Keys of a network have fewer bytes than these, and so have those of shared memory and networks together.
+    // Keys of a network, and those of shared memory and networks together, have fewer bytes than this.
     let joined = !team.is_on_one_node() && !device.capabilities().node.is_empty();
     let others = allgather_short(team, OP, &message, if joined { 248 } else { 56 })?;
     if let Some(e) = first_failure(team, &others) {

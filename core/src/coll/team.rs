@@ -4,11 +4,11 @@
 //! signal array of its barriers, which takes memory of the device, is made by the first barriers ([`Team::barrier`]).
 //!
 //! **Contexts.** A context is a number that no other live team of the members has
-//! ([`Job::new_context`](crate::Job::new_context)). Any rank makes one, and the caller brings it to the other members.
-//! [`Team::split`] takes one from team rank 0, which is sent with the colors. Other constructors can do the same: for a
-//! duplicate, by a broadcast over the old team; for a group of which only the members call, by messages of its first
-//! member ([two-sided](crate::two_sided) ones, for example), or by a collective on a team of these members with a fixed
-//! context; between two teams, the leader of one sends the context to the leader of the other. [Two-sided
+//! ([`Job::new_context`](crate::Job::new_context)). Any rank makes one, and the caller distributes it to the other
+//! members. [`Team::split`] takes one from team rank 0, which is sent with the colors. Other constructors can do the
+//! same: for a duplicate, by a broadcast over the old team; for a group of which only the members call, by messages of
+//! its first member ([two-sided](crate::two_sided) ones, for example), or by a collective on a team of these members
+//! with a fixed context; between two teams, the leader of one sends the context to the leader of the other. [Two-sided
 //! messages](crate::two_sided) use the same number; their traffic is separate from that of collectives.
 
 pub(crate) mod members;
@@ -51,7 +51,7 @@ pub(super) const LARGE_TEAM: usize = 256;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Team {
-    // First, so that the compiler names it.
+    // This parameter is first, so that compiler errors name it.
     _thread: OneThread,
     inner: Rc<Inner>,
 }
@@ -60,7 +60,7 @@ pub struct Team {
 struct Inner {
     job: Job,
     members: Members,
-    /// Number of barriers by messages.
+    /// Number of barriers that used messages.
     barriers: Cell<u64>,
     /// Number of exchanges through the [directory](Team::directory).
     exchanges: Cell<u32>,
@@ -73,7 +73,7 @@ struct Inner {
     switch: OnceCell<Option<SwitchGroup>>,
     /// The algorithm in two levels that makes the team's barriers, after the first one; `None` if another makes them.
     two_level: OnceCell<Option<Choice>>,
-    /// The signals within the node for these barriers; `None` if they go by messages, at all ranks.
+    /// The signals within the node for these barriers; `None` at all ranks if they use messages.
     on_node: OnceCell<Option<NodeSignals>>,
     calls: Rc<TeamCalls>,
     /// Its calls that are kept to be made again.
@@ -82,7 +82,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Those of the team of all ranks end with the job.
+        // The switch group of the team of all ranks ends with the job.
         if let Some(Some(group)) = self.switch.get()
             && self.members.me == 0
             && !self.job.has_ended()
@@ -98,7 +98,7 @@ impl Drop for Inner {
 impl Team {
     /// Makes the team of these ranks of the job, in this order; this rank must be one of them. Local: sends no message
     /// and does not wait for the other members. Messages from members that have made the team before are kept. Memory:
-    /// about 8 bytes a member until the last clone is dropped; after that no member may use the team any more.
+    /// about 8 bytes per member until the last clone is dropped; after that no member may use the team.
     ///
     /// All members give the same list and the same `context`, which no other live team of any member has: one of
     /// [`Job::new_context`], or a fixed one below [`Job::FIXED_CONTEXTS`](crate::Job::FIXED_CONTEXTS). Teams that share
@@ -218,15 +218,16 @@ impl Team {
         &self.inner.job
     }
 
-    /// Whether the team's barriers take one signal of each rank instead of rounds, since ranks share cores. `false`
+    /// Whether the team's barriers use one signal of each rank instead of rounds, since ranks share cores. `false`
     /// before the team has a signal array.
     #[must_use]
     pub fn is_oversubscribed(&self) -> bool {
         self.inner.signals.get().is_some_and(SignalArray::is_oversubscribed)
     }
 
-    /// Where the members publish what others need of them, instead of sending it to all, and the number of this exchange:
-    /// in a team of more than 256 ranks whose job has a directory, so at all members or at none. A collective call.
+    /// The directory in which the members publish data that others need, instead of sending it to all, and the number
+    /// of this exchange. `None` at all members unless the team has more than 256 ranks and the job has a directory. A
+    /// collective call.
     pub(crate) fn directory(&self) -> Option<(Directory, Exchange)> {
         let directory = (self.size() > LARGE_TEAM).then(|| self.job().bootstrap.borrow().directory()).flatten()?;
         let number = self.inner.exchanges.get() + 1;

@@ -8,20 +8,20 @@ use crate::say::say;
 impl Engine {
     /// Ends the whole job with `code`, gives the launcher the reason, and ends this process after its exit handlers. If
     /// this rank is ending the process already, in an exit handler or a destructor, or a signal handler has interrupted
-    /// the end, then the reason is said, and the process ends at once with the first code.
+    /// the end, then the reason is printed, and the process ends immediately with the first code.
     pub fn abort(&self, code: i32, reason: &str) -> ! {
         self.abort_by(code, reason, |code| std::process::exit(code))
     }
 
-    /// [`abort`](Self::abort), with the function that ends this process.
+    /// Like [`abort`](Self::abort), but calls `end` to end this process.
     pub fn abort_by(&self, code: i32, reason: &str, end: fn(i32) -> !) -> ! {
-        // Code that runs at process exit must not take this for an orderly end.
+        // Code that runs at process exit must not regard this as an orderly end.
         self.left.set(true);
         if let Some(first) = self.ending.get() {
             end_again(first, reason, || ());
         }
         self.ending.set(Some(code));
-        // The bootstrap is borrowed if a signal handler has interrupted it; the launcher then sees the code alone.
+        // The bootstrap is borrowed if a signal handler has interrupted it; the launcher then sees only the code.
         match self.bootstrap.try_borrow_mut() {
             Ok(mut bootstrap) => bootstrap.abort(code, reason),
             Err(_) => report_abort(self.rank, reason),
@@ -30,8 +30,8 @@ impl Engine {
     }
 }
 
-/// Ends a process that is ending already, for the `reason` of another error: says it, calls `before`, and ends the process
-/// with the `first` code. What the program has written with the C library is written out; exit handlers that have not run
+/// Ends a process that is ending already, because of another error with this `reason`: prints it, calls `before`, and
+/// ends the process with the `first` code. Output buffered by the C library is flushed; exit handlers that have not run
 /// do not run.
 pub fn end_again(first: i32, reason: &str, before: impl FnOnce()) -> ! {
     say(format_args!("while the process ends with code {first}: {reason}"));

@@ -8,10 +8,10 @@ use std::ptr::NonNull;
 use super::Engine;
 use crate::error::{Error, Result};
 
-/// Says whether a body has failed at another rank.
+/// Returns the error if a body has failed at another rank.
 type Failed = dyn Fn() -> Option<Error>;
 
-/// A body that this rank is in. It is in the stack frame of [`Engine::in_body`].
+/// A body that this rank is running. It is in the stack frame of [`Engine::in_body`].
 struct OpenBody {
     failed: NonNull<Failed>,
     outer: Option<NonNull<OpenBody>>,
@@ -25,8 +25,8 @@ pub(super) struct OpenBodies {
     found: Cell<u32>,
 }
 
-/// Number of checks of the peers that find a failure before a wait fails: what the other rank has sent or signalled before
-/// is seen meanwhile.
+/// Number of consecutive peer checks that must find a failure before a wait fails, so that messages and signals which
+/// the other rank sent before are seen.
 const CHECKS_BEFORE_ERROR: u32 = 2;
 
 impl OpenBodies {
@@ -59,7 +59,7 @@ impl OpenBodies {
     }
 }
 
-/// Takes a body out on drop, also when a panic unwinds.
+/// Removes a body on drop, even when a panic unwinds.
 struct Leaves<'a>(&'a OpenBodies, Option<NonNull<OpenBody>>);
 
 impl Drop for Leaves<'_> {

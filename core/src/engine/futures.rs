@@ -1,9 +1,9 @@
 //! Futures that wait for communication: they poll for as long as a wait spins, and are then woken at the next event.
 //!
-//! A future whose condition does not hold yet calls [`Engine::poll_later`]. First this has the future polled again at
-//! once. When it has done so for the time that a wait spins, it announces a sleep to the device, as a wait does before it
-//! parks, and has the future polled once more: what happened before the announcement is seen by that poll, and what
-//! happens after it makes the device call the waker. So no event is missed, and none is polled for.
+//! A future whose condition does not hold yet calls [`Engine::poll_later`]. At first this makes the runtime poll the
+//! future again immediately. After the time for which a wait spins, it announces a sleep to the device, as a wait does
+//! before it parks, and lets the future be polled once more: that poll sees events before the announcement, and events
+//! after it make the device call the waker. So no event is missed, although the future is no longer polled.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the announcement and has all tasks polled.
+/// Ends the announcement and wakes all tasks.
 fn wake(shared: &Mutex<Shared>) {
     let tasks = {
         let mut shared = lock(shared);
@@ -53,7 +53,7 @@ fn wake(shared: &Mutex<Shared>) {
 }
 
 impl WaitingFutures {
-    /// Something has happened: the futures poll for a while again.
+    /// Records an event, after which futures poll for a while again.
     #[inline]
     pub(super) fn note_progress(&self) {
         if self.since.take().is_some() {
@@ -61,7 +61,7 @@ impl WaitingFutures {
         }
     }
 
-    /// Ends an announcement and has all futures polled: after the rank has slept by other means, or something has happened
+    /// Ends an announcement and wakes all futures. Called after the rank has slept by other means, or after an event
     /// that no device announces.
     pub(super) fn disturbed(&self) {
         if self.waker.get().is_some() {
@@ -78,11 +78,11 @@ impl WaitingFutures {
 }
 
 impl Engine {
-    /// Has the task of `context` polled again: at once, or, when polls of futures of this rank have found nothing for
-    /// the time that a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and a test of
-    /// the condition, both without result. A condition that peers bring about without a message must be one for which
-    /// they wake this rank ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings about itself
-    /// needs [`wake_futures`](Self::wake_futures), unless it is progress.
+    /// Makes the task of `context` be polled again: immediately or, when polls of futures of this rank have found
+    /// nothing for the time that a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and
+    /// a test of the condition, both without result. A condition that peers bring about without a message must be one
+    /// for which they wake this rank ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings
+    /// about itself needs [`wake_futures`](Self::wake_futures), unless it is progress.
     ///
     /// # Errors
     /// `PeerLost`, of the check of the peers that every sleep is preceded by; or that what this rank waits for cannot come.
@@ -117,8 +117,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Has all waiting futures of this rank polled again: after this rank has brought about what they may wait for, without
-    /// a message.
+    /// Wakes all waiting futures of this rank. Called after this rank has fulfilled a condition that they may wait for,
+    /// without a message.
     pub fn wake_futures(&self) {
         self.futures.disturbed();
     }
@@ -157,8 +157,8 @@ mod tests {
         assert!(!lock(&shared).announced);
     }
 
-    /// Rank 0 polls without result until it is no longer polled at once; rank 1 then wakes it by a store, which it
-    /// announces.
+    /// Rank 0 polls without result until it is no longer polled immediately; rank 1 then wakes it with a store and a
+    /// wake-up.
     #[test]
     fn future_is_polled_at_once_for_a_while_and_then_at_an_event() {
         Job::threads(2, |job| {
@@ -180,7 +180,7 @@ mod tests {
             assert!(polled());
             while polled() {}
             let before = count.0.load(Ordering::SeqCst);
-            // The message of the other rank's barrier, or the regular check of the peers.
+            // The event is the message of the other rank's barrier, or the regular check of the peers.
             let begun = Instant::now();
             while count.0.load(Ordering::SeqCst) == before && begun.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_millis(1));

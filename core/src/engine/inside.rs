@@ -4,7 +4,7 @@ use super::Engine;
 use crate::callback::Callback;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Marks that a callback runs until it is dropped, also when a panic unwinds ([`Engine::inside`]).
+/// Marks that a callback runs, until this is dropped, even when a panic unwinds ([`Engine::inside`]).
 #[derive(Debug)]
 #[must_use]
 pub struct Inside<'a> {
@@ -31,13 +31,13 @@ impl Engine {
         self.ended.get()
     }
 
-    /// Notes that the job has ended for this rank.
+    /// Records that the job has ended for this rank.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         self.order.refuse(true);
     }
 
-    /// Whether calls may take their fast path: none is refused, and no bill is kept.
+    /// Whether calls may take their fast path: no call is refused, and no bill is recorded.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         self.order.is_plain()
@@ -71,7 +71,7 @@ impl Engine {
         if self.order.refuses() && self.inside.get().is_some() { Err(self.refuse(operation)) } else { Ok(()) }
     }
 
-    /// Has calls refused that a callback may not make, until the guard is dropped.
+    /// Refuses calls that a callback may not make, until the guard is dropped.
     #[inline]
     pub fn inside(&self, callback: Callback) -> Inside<'_> {
         let refused = self.order.refuses();

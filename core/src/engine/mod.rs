@@ -40,15 +40,16 @@ pub(crate) trait MessageLayer {
     /// Delivers arrivals of the device, and advances whatever can continue; runs deferred completions if fewer than
     /// `later` are running. Returns whether anything happened.
     fn turn(&self, later: u32) -> Result<bool>;
-    /// Whether something waits for room at the device, which no event announces.
+    /// Whether messages wait for room at the device, which no event announces.
     fn is_blocked(&self) -> bool;
-    /// Called in a wait with the number of peer checks so far. Fails if what this rank waits for cannot come.
+    /// Called in a wait with the number of peer checks so far. Fails if the awaited condition can no longer be
+    /// fulfilled.
     fn wait_on(&self, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()>;
-    /// Cancels the messages that `track` counts: their local memory is not accessed any more.
+    /// Cancels the messages that `track` counts: their local memory is no longer accessed.
     fn cancel(&self, track: &Rc<Track>);
 }
 
-/// The reason of a wait: the name of an operation, or a function that describes the wait at any time.
+/// The reason for a wait: the name of an operation, or a function that describes the wait at any time.
 pub trait WaitReason {
     /// The description.
     fn awaited(&self) -> Awaited;
@@ -71,7 +72,7 @@ impl<F: Fn() -> Awaited> WaitReason for F {
     }
 }
 
-/// The reason of a wait for a condition of which no peer notifies this rank.
+/// The reason for a wait whose condition no peer announces to this rank.
 #[derive(Debug)]
 pub struct Unnotified<F>(pub F);
 
@@ -149,7 +150,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// A deadline that is set again when this is dropped, also when a panic unwinds.
+/// Restores a deadline when this is dropped, even when a panic unwinds.
 struct RestoredDeadline<'a>(&'a Cell<Option<Instant>>, Option<Instant>);
 
 impl Drop for RestoredDeadline<'_> {
@@ -158,12 +159,12 @@ impl Drop for RestoredDeadline<'_> {
     }
 }
 
-/// Maximum number of nested deferred completions, each run from a wait of the one before: bounds the stack.
+/// Maximum number of nested deferred completions, each run from a wait of the previous one; this bounds the stack.
 const DEEPEST: u32 = 8;
 
 impl Engine {
-    /// The engine of a rank on an open device. `oversubscribed`: whether ranks share this rank's processors, and those
-    /// of its node. `above` is called in each turn of progress.
+    /// The engine of a rank on an open device. `oversubscribed` says whether ranks share this rank's processors, and
+    /// whether ranks of its node share processors. `above` is called in each turn of progress.
     pub(crate) fn new(
         bootstrap: Box<dyn Bootstrap>,
         settings: Settings,
@@ -256,14 +257,14 @@ impl Engine {
         self.oversubscribed_node
     }
 
-    /// The cut-offs of messages, from the settings where they give one, else fitted on this machine or of the device.
+    /// The cut-offs of messages: from the settings if given there, otherwise fitted on this machine or of the device.
     #[inline]
     pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
         self.message_cut_offs.get()
     }
 
-    /// The cut-offs of transfers between two layouts, from the settings where they give one, else fitted on this machine or of
-    /// the device.
+    /// The cut-offs of transfers between two layouts: from the settings if given there, otherwise fitted on this
+    /// machine or of the device.
     #[must_use]
     pub fn cut_offs(&self) -> CutOffs {
         self.cut_offs.get()
@@ -279,7 +280,7 @@ impl Engine {
         self.message_cut_offs.set(cut_offs);
     }
 
-    /// The longest packet of the device in bytes.
+    /// Maximum length of a packet of the device in bytes.
     #[inline]
     pub(crate) fn max_packet(&self) -> usize {
         self.max_packet
@@ -293,8 +294,9 @@ impl Engine {
         self.device.check_peers(PeerCheck::Alive).map(|_| ())
     }
 
-    /// Waits, through the launcher and without progress, until every rank of the job has called it: for measurements that
-    /// begin at one time. On a [simulated network](crate::sim) it takes no time, and all clocks are then that of the last rank.
+    /// Waits, through the launcher and without progress, until every rank of the job has called it: for measurements
+    /// that begin at the same time. On a [simulated network](crate::sim) it takes no time, and all clocks are then that
+    /// of the last rank.
     ///
     /// # Errors
     /// `PeerLost`, `Launcher`, `Timeout`, `Freed`, `InCallback`.
@@ -326,23 +328,22 @@ impl Engine {
         all
     }
 
-    /// The synchronization bill, if one is kept.
+    /// The synchronization bill, if one is recorded.
     #[must_use]
     #[inline]
     pub fn bill(&self) -> Option<&Bill> {
         self.watch.as_ref().map(Watch::bill)
     }
 
-    /// The counters of operations that are copies: of the device, or of an account of the bill. They stay at the same
-    /// address as long as the job.
+    /// The counters of operations that are copies: those of the device, or of an account of the bill. They stay at the
+    /// same address as long as the job.
     #[must_use]
     pub fn stats_of(&self, account: Option<Account>) -> NonNull<Stats> {
         let kept = self.bill().zip(account).and_then(|(bill, account)| NonNull::new(bill.direct(account).cast_mut()));
         kept.unwrap_or_else(|| NonNull::from(self.device().own_stats()))
     }
 
-    /// Number of polls of a condition that is about to become true before waiting for it: 0 where ranks outnumber
-    /// cores.
+    /// Number of polls of a condition that is about to become true before waiting for it; 0 if ranks outnumber cores.
     #[must_use]
     #[inline]
     pub fn spins(&self) -> u32 {
@@ -413,7 +414,7 @@ impl Engine {
         if self.order.refuses() {
             self.outside(reason.awaited().operation)?;
         }
-        // A condition that is already true, or nearly, costs no setup of a wait.
+        // A condition that is already true, or about to be, does not cost the setup of a wait.
         for _ in 0..=self.progress.spins() / 4 {
             if let Some(r) = ready()? {
                 return Ok(r);
@@ -463,8 +464,8 @@ impl Engine {
         self.with_deadline(deadlines.into_iter().flatten().min(), f)
     }
 
-    /// Runs a deferred completion, which the limit of the wait that it interrupts does not concern. While the job ends
-    /// the limit holds for it too, since the rank has to end.
+    /// Runs a deferred completion without the time limit of the wait that it interrupts. While the job ends, the limit
+    /// applies to it too, since the rank must end.
     pub(crate) fn outside_limit<R>(&self, f: impl FnOnce() -> R) -> R {
         self.with_deadline(self.deadline.get().filter(|_| self.left.get()), f)
     }
@@ -503,7 +504,7 @@ impl Engine {
         self.wait(reason, || Ok(ready().then_some(())))
     }
 
-    /// Reports what this rank waits for, and how long it has waited.
+    /// Reports the operation and rank that this rank waits for, and how long it has waited.
     #[cold]
     fn say_stall(&self, awaited: Awaited, time: Duration) {
         let [operation, from] = self.described(awaited);
@@ -522,7 +523,7 @@ impl Engine {
         }
     }
 
-    /// The waiting operation and the awaited rank, in words.
+    /// Texts of the waiting operation and the awaited rank.
     fn described(&self, awaited: Awaited) -> [String; 2] {
         let Awaited { account, operation, from, .. } = awaited;
         let of = account.map_or(String::new(), |account| format!(" of {}", self.account_name(account)));

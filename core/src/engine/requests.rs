@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Same as [`post`](Self::post), but `None` if the queue is full: then nothing has happened.
+    /// Like [`post`](Self::post), but returns `None` and does nothing if the queue is full.
     ///
     /// # Safety
     /// The contract of [`post`](Self::post).

@@ -17,10 +17,10 @@ const OPTIONS: &str = "ranks=N, topology=(as `Topology`), and in nanoseconds lat
     loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, \
     refuses=RANK:REGISTRATIONS, stack=BYTES, nodes=NODESxRANKS:LATENCY:OVERHEAD (within a node); reorders, switch, incoherent-atomics, minimal, tuned";
 
-/// The most ranks of all nodes.
+/// Maximum number of ranks of all nodes.
 const MOST_RANKS: u32 = 1 << 24;
 
-/// Sets one option; `None` if the name is unknown or the value bad.
+/// Sets one option; `None` if its name is unknown or its value invalid.
 fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<Simulation> {
     let (name, value) = item.split_once('=').unwrap_or((item, ""));
     let time = || value.parse::<f64>().ok().filter(|time| time.is_finite() && *time >= 0.0);
@@ -91,9 +91,9 @@ impl FromStr for Simulation {
 }
 
 impl Job {
-    /// Runs `f` as this process's rank of the launcher's job, and ends the rank in order. With `FARSIDE_DEVICE=sim` there
-    /// is no launcher: `f` runs as all ranks of the simulation that `FARSIDE_SIM` and `FARSIDE_SEED` describe, one line about
-    /// which is written to stderr at the end. Ranks share the statics of the process.
+    /// Runs `f` as this process's rank of the launcher's job, and ends the rank in order. With `FARSIDE_DEVICE=sim`
+    /// there is no launcher: `f` runs as all ranks of the simulation that `FARSIDE_SIM` and `FARSIDE_SEED` describe,
+    /// and at the end one line about the simulation is written to stderr. Ranks share the statics of the process.
     ///
     /// ```
     /// use farside_core::Job;

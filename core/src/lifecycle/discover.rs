@@ -1,8 +1,8 @@
 //! The network between the hosts of a job: which two hosts each device connects, and how fast.
 //!
-//! The first rank of each host speaks for it. As in a tournament, hosts are paired in each round: for each kind of
-//! device, both ranks open one that connects these two alone, as a job of their own, and measure it. All ranks take part in
-//! the fences of the launcher, so all pairs of a round are measured at the same time.
+//! The first rank of each host represents it. As in a tournament, hosts are paired in each round: for each kind of
+//! device, the two ranks open a device that connects only them, as a job of their own, and measure it. All ranks take
+//! part in the fences of the launcher, so all pairs of a round are measured at the same time.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ const OP: &str = "discover the network";
 /// The kinds of devices, in the order of their bits.
 const KINDS: [ListedKind; 3] = [ListedKind::Shm, ListedKind::Verbs, ListedKind::Tcp];
 
-/// A host, as its ranks describe it.
+/// A host, according to its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The name that the kernel has for it.
+    /// Its name according to the kernel.
     pub name: String,
     /// Its devices, and the interfaces or ports of each, as text.
     pub ports: Vec<String>,
 }
 
-/// Two hosts that may be connected by a device, or one host, whose ranks are.
+/// Two hosts that a device may connect, or one host whose ranks it may connect.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// The numbers of the hosts, the lower one first; the same number twice within a host.
@@ -52,10 +52,10 @@ pub struct Discovery {
     pub links: Vec<Link>,
 }
 
-/// A rank, as it describes itself.
+/// The data that a rank announces.
 #[derive(Debug)]
 struct Announced {
-    /// The same for processes with the same network.
+    /// Equal for processes with the same network.
     identity: Vec<u8>,
     host: Host,
     /// A bit for each of [`KINDS`] that works.
@@ -126,7 +126,8 @@ fn members(all: Vec<Announced>) -> Result<Vec<Member>> {
 fn partner(host: usize, round: usize, hosts: usize) -> Option<usize> {
     let circle = rounds(hosts);
     let meets = |host: usize| (round + circle - host) % circle;
-    // The one that would meet itself meets the last host, which stands outside the circle, if there is one.
+    // In the circle method, the last host has no position in the circle if the number is even; the host that would meet
+    // itself meets it.
     let other = match host == circle {
         true => (0..circle).find(|host| meets(*host) == *host)?,
         false if meets(host) == host => circle,
@@ -135,12 +136,12 @@ fn partner(host: usize, round: usize, hosts: usize) -> Option<usize> {
     (other < hosts).then_some(other)
 }
 
-/// The rounds in which each of `hosts` meets each other one.
+/// The number of rounds in which each of `hosts` hosts meets every other host.
 fn rounds(hosts: usize) -> usize {
     hosts.saturating_sub(1) | 1
 }
 
-/// Links that are looked at together: disjoint pairs of hosts.
+/// Links that are measured at the same time: disjoint pairs of hosts.
 #[derive(Debug)]
 struct Step {
     kind: ListedKind,
@@ -169,7 +170,7 @@ fn ranks(members: &[Member], [a, b]: [usize; 2]) -> [u32; 2] {
     ranks
 }
 
-/// The key-value exchange of two ranks whose device is open, which needs it no more.
+/// The key-value exchange of two ranks whose device is open and no longer needs it.
 #[derive(Debug)]
 struct Opened {
     rank: u32,
@@ -237,7 +238,7 @@ fn look(
     // Neither device is closed before both ranks are done.
     bootstrap.fence()?;
     drop(job);
-    // Two ranks that are connected and have not the time to measure are no reason to do without the link.
+    // If two connected ranks lack the time to measure, the link is used nevertheless.
     match measured {
         Err(e) if e.kind() == ErrorKind::Timeout => {
             Err(e.renumbered(|number| pair.get(number).map_or(number, |rank| *rank as usize)))
@@ -246,10 +247,10 @@ fn look(
     }
 }
 
-/// Discovers the network between the hosts of the launcher's job, of whose ranks all call it as their only job. Each link
+/// Discovers the network between the hosts of the launcher's job. All ranks call it, and have no other job. Each link
 /// is measured for about `limit` with messages of up to 1 MiB. Rank 0 gets the result, the others `None`.
 ///
-/// Verbs and tcp are looked at between hosts, shared memory within each host that has two ranks. Two hosts that do not
+/// Verbs and tcp are tested between hosts, shared memory within each host that has two ranks. Two hosts that do not
 /// connect within 3 seconds have no link. Messages: five fences of the launcher for each kind in each of about as many
 /// rounds as there are hosts; and those of [`Models::measure`].
 ///

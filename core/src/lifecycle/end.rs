@@ -24,13 +24,13 @@ impl Job {
             return Ok(world.clone());
         }
         let world = Team::world(self)?;
-        // The team holds the job in turn, so `finalize` drops it at the end.
+        // The team also holds the job, so `finalize` drops the team at the end.
         *self.kept_world().borrow_mut() = Some(Box::new(world.clone()));
         Ok(world)
     }
 
     /// Ends this rank in order, after all other ranks have called it too. Collective. Windows must be freed before;
-    /// afterwards every call that needs or names another rank fails with `Freed`, also where memory is mapped.
+    /// afterwards every call that needs or names another rank fails with `Freed`, even if memory is mapped.
     ///
     /// # Errors
     /// `Timeout` if others do not call it within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`, `InCallback`.
@@ -70,7 +70,7 @@ impl Job {
             let _ = self.device.leave(Leave::Lost);
             return met;
         }
-        // Long, so the other ranks do not wait for it.
+        // Writing the files takes long, so the other ranks do not wait for it.
         tuning::keep(self);
         let billed = billed.and(traced.and_then(|parts| parts.map_or(Ok(()), |parts| self.write_trace(&parts))));
         if stays {
@@ -80,9 +80,9 @@ impl Job {
         self.bootstrap.borrow_mut().finalize().and(billed)
     }
 
-    /// Ends this rank in order, without waiting for the others: for a rank that has no more communication with them, as
-    /// earlier calls have shown to both sides. Operations that others still start to it fail there. Does nothing after
-    /// `finalize` or [`retire`](Self::retire).
+    /// Ends this rank in order, without waiting for the others. It is for a rank that will not communicate with them
+    /// again, as both sides know from earlier calls. Operations that others still start to it fail there. Does nothing
+    /// after `finalize` or [`retire`](Self::retire).
     ///
     /// # Errors
     /// `Timeout` if queued messages cannot be sent within `FARSIDE_TIMEOUT_S`; `Launcher`.
@@ -96,7 +96,7 @@ impl Job {
             self.flush()?;
             self.wait("leave", || Ok(device.leave(Leave::Early)?.then_some(())))
         });
-        // Ranks that have no more communication with this one may have ended, and accept nothing any more.
+        // Ranks that will not communicate with this one again may have ended, and accept no messages.
         let gone = gone.or_else(|e| match e.kind() {
             ErrorKind::PeerLost => device.leave(Leave::Early).map(|_| ()),
             _ => Err(e),
@@ -109,7 +109,7 @@ impl Job {
         self.within(Duration::from_secs(u64::from(self.settings.timeout_s)), f)
     }
 
-    /// Gathers the bill of all ranks, which rank 0 reports, if the settings ask for it.
+    /// Gathers the bill of all ranks, which rank 0 reports, if the settings request it.
     fn report_bill(&self) -> Result<()> {
         let (Some(to), Some(bill)) = (&self.settings().bill, self.bill()) else { return Ok(()) };
         let parts = coll::allgather(&self.world()?, &bill.part()?)?;
@@ -124,7 +124,7 @@ impl Job {
         std::fs::write(to, report.file(to)).map_err(|e| unwritten("write the bill", "FARSIDE_BILL", to, &e))
     }
 
-    /// Gathers the trace of all ranks at rank 0, if the settings ask for it.
+    /// Gathers the trace of all ranks at rank 0, if the settings request it.
     fn gather_trace(&self) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(trace) = self.bill().and_then(Bill::trace) else { return Ok(None) };
         let world = self.world()?;
@@ -148,9 +148,9 @@ impl Job {
         self.wait("finalize", || Ok(self.active_messages().is_quiet().then_some(())))
     }
 
-    /// On a network: waits until all that this rank has sent has arrived, and then for the other ranks, so that no rank
-    /// ends that may still have to answer for a lost packet. On shared memory a rank may have entered the barrier and
-    /// failed in it: then it has not ended in order, and all ranks get its error.
+    /// On a network, waits until everything that this rank has sent has arrived, and then for the other ranks, so that
+    /// no rank ends that may still have to retransmit a lost packet. On shared memory a rank may have entered the
+    /// barrier and failed in it: then it has not ended in order, and all ranks get its error.
     fn part(&self, stays: bool) -> Result<()> {
         let device = self.device();
         device.check_peers(PeerCheck::Alive)?;
@@ -162,7 +162,7 @@ impl Job {
     }
 }
 
-/// Checks that rank 0 can write the files that the settings ask for, so that a job does not learn of it at its end.
+/// Checks that rank 0 can write the files that the settings request, so that a job does not fail to do so at its end.
 ///
 /// # Errors
 /// `Setting` for the file that cannot be written.

@@ -18,7 +18,7 @@ use crate::job::Job;
 use crate::settings::Settings;
 use crate::tuning;
 
-/// A simulation: ranks on a simulated network, with the outcome of [`run`](Self::run).
+/// A simulation: ranks on a simulated network. [`run`](Self::run) returns its outcome.
 ///
 /// ```
 /// use farside_core::Job;
@@ -56,11 +56,11 @@ pub struct Simulated<R> {
     pub results: Vec<R>,
     /// Virtual time at the end of the last rank.
     pub time: Duration,
-    /// Number of messages, answers included, acknowledgements not.
+    /// Number of messages, including answers but not acknowledgements.
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
-    /// Number of messages that found no [receive](Network::receives), each time that they were sent.
+    /// Number of times that a message found no [receive](Network::receives).
     pub refused: u64,
     /// Number of events of messages, ranks and timers.
     pub events: u64,
@@ -95,7 +95,7 @@ impl Simulation {
         self
     }
 
-    /// Sets the seed, which decides the order of events of one time, and all random delays.
+    /// Sets the seed, which decides the order of simultaneous events, and all random delays.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -109,30 +109,31 @@ impl Simulation {
         self
     }
 
-    /// Sets the settings. The way to wait and the device among them do not count: ranks sleep until the next event.
+    /// Sets the settings. Those of the device and of the way to wait have no effect: ranks sleep until the next event.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = Some(settings);
         self
     }
 
-    /// Sets the bytes of a rank's stack, 1 MiB unless set, at least 64 KiB. Pages that a rank does not touch take no memory. A
-    /// rank that overflows its stack ends the process by SIGSEGV, after a line on stderr that names it.
+    /// Sets the size in bytes of a rank's stack: 1 MiB by default, at least 64 KiB. Pages that a rank does not touch
+    /// take no memory. A rank that overflows its stack ends the process by SIGSEGV, after a line on stderr that names
+    /// it.
     #[must_use]
     pub fn stack(mut self, bytes: usize) -> Self {
         self.stack = bytes;
         self
     }
 
-    /// Leaves out of the device whatever is optional: accumulates, and operations of more than one block.
+    /// Removes all optional features of the device: accumulates, and operations of more than one block.
     #[must_use]
     pub fn minimal(mut self) -> Self {
         self.minimal = true;
         self
     }
 
-    /// Measures a model of the network before the ranks begin, selects collectives by it, and lets blocking calls confirm
-    /// the choices by measurement, as the ranks of [`Job::init`] do. Nothing is kept in files.
+    /// Measures a model of the network before the ranks begin, selects collectives by it, and lets blocking calls
+    /// confirm the choices by measurement, as the ranks of [`Job::init`] do. No files are written.
     #[must_use]
     pub fn tuned(mut self) -> Self {
         self.tuned = true;
@@ -160,10 +161,10 @@ impl Simulation {
         self
     }
 
-    /// Makes atomics on words of 8 bytes atomic only among those of one interface, as those of an HCA may be: it keeps
-    /// words that other ranks change for up to 2 us, in which the rank's processor reads their previous values and
-    /// loses what it stores there. Messages and answers that reach the rank later, and atomics of its own, end that
-    /// time.
+    /// Makes atomics on words of 8 bytes atomic only among those of one interface, as an HCA may do: the interface
+    /// keeps words that other ranks change for up to 2 us. Meanwhile the rank's processor reads their previous values,
+    /// and its stores to them are lost. Messages and answers that reach the rank later, and atomics of its own, end
+    /// that time.
     #[must_use]
     pub fn incoherent_atomics(mut self) -> Self {
         self.incoherent = true;

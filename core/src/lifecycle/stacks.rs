@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The stacks of simulated ranks. Each ends in a guard page, so an overflow is a fault there: a handler says whose it was,
-//! and the process ends by the signal.
+//! The stacks of simulated ranks. Each ends in a guard page, so an overflow is a fault there: a handler reports which
+//! rank's stack it was, and the signal ends the process.
 //!
 //! The handler runs on an alternate stack of the thread, since the stack that has overflowed has no room for it. The guard
 //! pages of a simulation are listed at the lowest address of that stack, where the handler finds them: it has no argument,
@@ -19,13 +19,14 @@ use memmap2::MmapMut;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Least length of a stack in bytes: a rank that starts, makes windows and ends takes less, also if nothing is optimized.
+/// Minimum length of a stack in bytes: a rank that starts, makes windows and ends takes less, even without
+/// optimization.
 const MIN_STACK_BYTES: usize = 64 << 10;
 
 /// Length of the alternate stack: the former handler may print a backtrace.
 const ALTERNATE: usize = 256 << 10;
 
-/// Tells the list of guard pages at an address from other bytes there.
+/// Distinguishes a list of guard pages at an address from other bytes there.
 const MARK: usize = 0x5349_4d53_5441_434b;
 
 /// The former handler of faults.
@@ -69,12 +70,12 @@ struct Head {
     stacks: *const Stacks,
 }
 
-/// Overflows on this thread are reported until this is dropped.
+/// Makes overflows on this thread be reported, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Watched {
     /// The thread's former alternate stack.
     former: libc::stack_t,
-    // The handler reads these until then.
+    // The handler reads these until this is dropped.
     _memory: MmapMut,
     _stacks: Box<Stacks>,
 }

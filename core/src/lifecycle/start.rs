@@ -25,7 +25,7 @@ use crate::settings::Settings;
 use crate::tuning;
 use crate::two_sided::{self, Room, TwoSided};
 
-/// Number of ranks of this rank's node; where the device does not know it, of all.
+/// Number of ranks on this rank's node; all ranks if the device does not know the nodes.
 fn ranks_here(device: &dyn Device, rank: u32, size: u32) -> u64 {
     let capabilities = device.capabilities();
     let nodes = &capabilities.nodes;
@@ -120,7 +120,7 @@ impl Job {
         Self::with_device(bootstrap, settings, user, device, sharing)
     }
 
-    /// [`start_on`](Self::start_on) for a rank with a processor of its own, as all others have.
+    /// Like [`start_on`](Self::start_on), for jobs in which each rank has its own processor.
     pub(crate) fn start_alone(
         mut bootstrap: Box<dyn Bootstrap>,
         settings: Settings,
@@ -134,7 +134,7 @@ impl Job {
         Self::with_device(bootstrap, settings, user, device, (Sharing { ranks: 1, processors: 1 }, false))
     }
 
-    /// Starts a rank on an open device, for whose ranks the bootstrap has passed all values.
+    /// Starts a rank on an open device, whose ranks have exchanged all values through the bootstrap.
     pub(super) fn on_open(
         bootstrap: Box<dyn Bootstrap>,
         settings: Settings,
@@ -221,7 +221,7 @@ impl Job {
     }
 
     /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), each on the device that `device` returns
-    /// for its number: for devices that connect threads.
+    /// for its number. It is for devices that connect threads.
     ///
     /// # Errors
     /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
@@ -274,7 +274,7 @@ pub(crate) fn run_rank(
 ) -> Result<()> {
     let job = start(bootstrap)?;
     let rank = RunningRank(&job);
-    // A rank that finds this one gone reports the loss because of which it ended, also one that another rank reported.
+    // A rank that finds this one lost reports the loss because of which it ended, even one that another rank reported.
     f(&job).inspect_err(|e| {
         if e.kind() == ErrorKind::PeerLost {
             let _ = job.device().check_peers(PeerCheck::Met(e));
@@ -290,7 +290,7 @@ pub(crate) fn panicked(rank: usize, panic: Box<dyn Any + Send>) -> Error {
     Error::new(ErrorKind::Aborted, "run a rank").rank(rank).cause(format!("it panicked: {}", message_of(panic)))
 }
 
-/// The first error other than the loss of a peer, or else the first one.
+/// The first error that is not the loss of a peer; if there is none, the first error.
 pub(crate) fn first_error(results: Vec<Result<()>>) -> Result<()> {
     let mut lost = None;
     for r in results {
@@ -303,12 +303,12 @@ pub(crate) fn first_error(results: Vec<Result<()>>) -> Result<()> {
     lost.map_or(Ok(()), Err)
 }
 
-/// A rank that is a thread: on drop, unless it has left in order, the others learn of its end.
+/// A rank that is a thread. On drop, the other ranks learn of its end, unless it has left in order.
 struct RunningRank<'a>(&'a Job);
 
 impl Drop for RunningRank<'_> {
     fn drop(&mut self) {
-        // Also after an orderly end that failed half-way; no effect on a rank that has left.
+        // This also happens after an orderly end that failed half-way; it has no effect on a rank that has left.
         let _ = self.0.device().leave(Leave::Lost);
         *self.0.kept_world().borrow_mut() = None;
     }

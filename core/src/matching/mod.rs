@@ -1,10 +1,10 @@
 //! Matching of two-sided messages: which posted receive a message goes to, and which unexpected message a receive gets.
 //!
-//! A message has an envelope; a receive or probe has a [`Pattern`], which may leave source and tag open. Of the
-//! receives that fit a message the first posted gets it; of the messages that fit a receive the first arrived is taken
+//! A message has an envelope; a receive or probe has a [`Pattern`], which may leave source and tag open. A message goes
+//! to the first posted of the receives that match it; a receive takes the first arrived of the messages that match it
 //! (MPI-5.0 section 3.5). The time to match does not depend on the number of posted receives and unexpected messages:
-//! posted receives are in one queue for each pattern, of which at most four fit a message, and unexpected messages are
-//! in up to four queues, one for each kind of pattern, so that every receive and probe reads one head.
+//! posted receives are in one queue for each pattern, of which at most four match a message, and unexpected messages
+//! are in up to four queues, one for each kind of pattern, so that every receive and probe reads one head.
 //!
 //! This is a data structure only: it sends nothing and accesses no message memory. Values from peers are only compared.
 
@@ -25,7 +25,7 @@ pub(crate) struct Envelope {
     pub(crate) tag: i32,
 }
 
-/// The fields that a receive asks for, packed in two words; fields left open are 0.
+/// The fields that a receive requires, packed in two words; fields left open are 0.
 ///
 /// ```
 /// use farside_core::matching::Pattern;
@@ -101,7 +101,7 @@ impl fmt::Debug for Pattern {
 }
 
 impl Envelope {
-    /// The pattern of a kind that this envelope fits.
+    /// The pattern of a kind that this envelope matches.
     #[inline(always)]
     fn pattern(&self, kind: usize) -> Pattern {
         let source = (kind & 1 == 0).then_some(self.source);
@@ -117,7 +117,7 @@ pub(crate) struct Ticket {
     generation: u32,
 }
 
-/// No slot.
+/// The index that means no slot.
 const END: u32 = u32::MAX;
 
 /// An element of up to `N` queues.
@@ -189,7 +189,7 @@ pub(crate) struct Matching<R, M> {
     kept: usize,
     /// Unexpected messages, each in one queue for each kind of pattern in use.
     messages: Queues,
-    /// Kinds of patterns that have ever been asked for, by which unexpected messages are indexed.
+    /// Kinds of patterns that have ever been used, by which unexpected messages are indexed.
     used: [bool; KINDS],
     number: u64,
 }
@@ -248,7 +248,7 @@ impl<R, M> Matching<R, M> {
         self.unpost(first)
     }
 
-    /// The first posted among `exact` and the fitting receives that leave source or tag open.
+    /// The first posted among `exact` and the matching receives that leave source or tag open.
     #[inline(never)]
     fn first_posted(&self, envelope: &Envelope, exact: u32) -> u32 {
         let kinds = (1..KINDS).filter(|kind| self.waiting[*kind] > 0);
@@ -271,7 +271,8 @@ impl<R, M> Matching<R, M> {
         self.unpost(ticket.slot)
     }
 
-    /// Keeps a message; the caller has found no posted receive for it ([`take_posted`](Self::take_posted)).
+    /// Stores an unexpected message; the caller has found no posted receive for it
+    /// ([`take_posted`](Self::take_posted)).
     pub(crate) fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
         let number = self.next();
         let ticket = self.unexpected.insert((envelope, message), number);
@@ -313,7 +314,7 @@ impl<R, M> Matching<R, M> {
         Some(taken)
     }
 
-    /// Indexes unexpected messages by patterns of this kind from now on, including those already kept. Programs that
+    /// Indexes unexpected messages by patterns of this kind from now on, including those already stored. Programs that
     /// never leave source or tag open do not pay for the other kinds.
     #[inline]
     fn index(&mut self, kind: usize) {

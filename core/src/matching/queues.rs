@@ -1,4 +1,4 @@
-//! Queues by pattern, whose members are linked through their slots, so that any of them leaves in constant time. An
+//! Queues by pattern, whose members are linked through their slots, so that any member is removed in constant time. An
 //! empty queue stays for later members of its pattern, until its place is needed.
 
 use super::{END, Pattern, Slot};
@@ -30,7 +30,7 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
-    /// The first queue of each bucket. The number of buckets is a power of two, and at least that of queues.
+    /// The first queue of each bucket. The number of buckets is a power of two, and at least the number of queues.
     buckets: Vec<u32>,
     /// Queues that are in no bucket.
     free: Vec<u32>,

@@ -29,7 +29,7 @@ fn patterns() -> impl Strategy<Value = Pattern> {
         .prop_map(|(context, source, tag)| Pattern::new(context, source, tag))
 }
 
-/// Whether a pattern fits a message.
+/// Whether a pattern matches a message.
 fn fits(p: &Pattern, e: &Envelope) -> bool {
     let (source, tag) = (p.source(), p.tag());
     p.context() == e.context && source.is_none_or(|s| s == e.source) && tag.is_none_or(|t| t == e.tag)

@@ -1,11 +1,11 @@
-//! How much memory this process can still use: what the kernel could give, and what the limits of its control groups
-//! leave.
+//! How much memory this process can still use, given the available memory of the machine and the limits of its control
+//! groups.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes that this process could still allocate without swapping and within its control groups; `None` if the kernel does
-/// not say. Reads some files of `/proc` and `/sys`.
+/// Bytes that this process could still allocate without swapping and within its control groups; `None` if the kernel
+/// does not report it. Reads some files of `/proc` and `/sys`.
 pub(crate) fn available() -> Option<u64> {
     let machine = of_machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -19,7 +19,7 @@ fn of_machine(text: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the memory limits of a control group, a line of `/proc/self/cgroup`, and of those around it leave.
+/// The bytes that the memory limits of a control group (a line of `/proc/self/cgroup`) and of its ancestors leave.
 fn left_in(line: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, group) = (fields.next()?, fields.next()?);

@@ -19,8 +19,8 @@ const MAX_WORD_COPY: usize = 64;
 /// Length of the parts in which copies call the C library. It copies longer ones by a string instruction, which waits
 /// for each cache line that another core has written, while loads and stores wait for many at a time.
 const PART: usize = 2 << 10;
-/// Up to this many bytes, copies are made in parts. Longer ones are bound by the memory, for which the C library knows
-/// the best instructions.
+/// Maximum length of a copy that is made in parts. Longer copies are limited by the memory bandwidth, for which the C
+/// library knows the best instructions.
 const IN_PARTS: usize = 64 << 10;
 
 #[inline(never)]
@@ -123,7 +123,7 @@ pub unsafe fn words<const N: usize, const WIDE: bool>(from: *const u8, to: *mut 
     words!(u64, u32, u16, u8);
 }
 
-/// Copies `len` bytes of memory that others may access on either side, by a call into the C library.
+/// Copies `len` bytes of memory that others may access on either side, with a call of the C library.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` bytes, at any alignment; concurrent accesses to either range

@@ -11,7 +11,8 @@ use rustc_hash::FxHashMap;
 /// Applies an accumulate to `bytes` bytes at `target`: `code` encodes operation and element type, `operand` points to
 /// the operands, and the previous values go to `result` unless it is null. Returns `false`, having touched nothing, if
 /// `code` or `bytes` is invalid or `target` is not aligned for its elements. Codes come from peers: a code whose hints
-/// ([`code`](crate::device::code)) contradict its operation is invalid, since the hints say how long the operand is.
+/// ([`code`](crate::device::code)) contradict its operation is invalid, since the hints determine the length of the
+/// operand.
 ///
 /// # Safety (for callers)
 /// `target`, and `result` unless it is null, are valid for `bytes` bytes, `operand` for
@@ -46,7 +47,7 @@ struct Table {
 }
 
 impl Exposures {
-    /// Exposes a region and returns its key. No key is given out twice.
+    /// Exposes a region and returns its key. No key is used twice.
     ///
     /// # Safety
     /// The region stays valid until `remove` has returned; no code that assumes exclusive access touches it while peers

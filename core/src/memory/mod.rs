@@ -8,7 +8,7 @@ pub mod words;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Zeroed bytes of `operation`, of a number that the program or a peer gives.
+/// Allocates `len` zeroed bytes for `operation`, where the program or a peer determines `len`.
 ///
 /// # Errors
 /// `Limit` if they cannot be allocated.

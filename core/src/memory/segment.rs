@@ -6,8 +6,8 @@
 //! Their pages are allocated when first touched, like those of private memory; in both cases the kernel ends a process
 //! when the machine has no memory left.
 //!
-//! Where the system refuses one of the two kinds of files, the other one stands in; where it refuses `fallocate`, zeros are
-//! written.
+//! If the system refuses one of the two kinds of files, the other kind is used instead; if it refuses `fallocate`,
+//! zeros are written.
 //!
 //! Another rank of the node opens the segment through `/proc/<pid>/fd/<fd>`, which the kernel allows only to the same
 //! user, in the same user namespace, of a program that this user may read.
@@ -83,10 +83,10 @@ impl Deref for Line {
     }
 }
 
-/// The time at which the pages of a mapping are entered into the page table.
+/// When the pages of a mapping are entered into the page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
-    /// When the memory is mapped, for memory that is used soon (up to 64 MiB; longer mappings on first touch).
+    /// When the memory is mapped, because it is used soon. Only up to 64 MiB; pages of longer mappings on first touch.
     AtOnce,
     /// When a page is first touched.
     WhenTouched,
@@ -225,8 +225,8 @@ impl Segment {
     }
 
     /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed, that is mapped in this process at a
-    /// multiple of `align`, a power of two. Only pages that are touched take memory, unless the system refuses such files:
-    /// then it is as those of [`create`](Self::create).
+    /// multiple of `align`, a power of two. Only pages that are touched take memory, unless the system refuses such
+    /// files: then the segment is like those of [`create`](Self::create).
     ///
     /// # Errors
     /// `SharedMemoryFull` if `len` exceeds the memory of the machine; `System` for anything else.
@@ -238,7 +238,7 @@ impl Segment {
             return Err(e.cause(format!("{len} bytes, but the machine has {memory}")));
         }
         let file = match sparse_file("farside-window", len as u64) {
-            // Pages of a file system, which may run out, are reserved.
+            // Pages of a file system, which may run full, are reserved.
             Err(e) if e.kind() == ErrorKind::Forbidden => anonymous_file(dir, len)?,
             file => file?,
         };
@@ -343,7 +343,7 @@ fn open_file(name: SegmentName, peer: u32) -> Result<(File, String, u64)> {
         error.peer(peer).cause(path.clone())
     })?;
     let meta = file.metadata().map_err(|e| Error::system(OPEN, e).peer(peer))?;
-    // A segment's file never had a name, so a file of another user cannot pass for one.
+    // A segment's file never had a name, so a file of another user cannot be mistaken for one.
     if !meta.is_file() || meta.nlink() != 0 || meta.ino() != name.inode {
         return Err(Error::new(ErrorKind::Protocol, OPEN).peer(peer).cause(format!("{path} is another file")));
     }
@@ -407,7 +407,7 @@ pub(crate) fn overcommit_is_strict() -> bool {
     std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
 }
 
-/// Reserves the pages of a part of a file, which has no bytes but zeros yet.
+/// Reserves the pages of a part of a file that contains only zeros.
 ///
 /// # Errors
 /// The errors of `fallocate`.
@@ -435,7 +435,8 @@ fn write_zeros(file: &File, mut offset: u64, len: u64) -> rustix::io::Result<()>
     Ok(())
 }
 
-/// Whether the system does not offer a call, or not to this process: a filter, the file system or an old kernel.
+/// Whether the system does not offer a call, or not to this process, because of a filter, the file system or an old
+/// kernel.
 fn is_refused(e: Errno) -> bool {
     matches!(e, Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
 }
@@ -468,7 +469,7 @@ fn unnamed_file(dir: &Path) -> Result<File> {
         file => file,
     };
     let file = file.map_err(|e| failed(e, what()))?;
-    // The mask of the user (`umask`) may have left out the rights by which other ranks open the file.
+    // The user's `umask` may have removed the permissions that other ranks need to open the file.
     fchmod(&file, mode).map_err(|e| failed(e, what()))?;
     Ok(file.into())
 }
@@ -519,7 +520,7 @@ mod tests {
 
     #[test]
     fn pages_are_reserved_by_zeros_where_fallocate_is_refused() {
-        // A thread of its own, since the filter stays.
+        // The test runs in its own thread, since the filter cannot be removed.
         let made = std::thread::spawn(|| {
             farside_harness::refuse(&[libc::SYS_fallocate, libc::SYS_memfd_create], libc::ENOSYS);
             let dir = Path::new("/dev/shm");

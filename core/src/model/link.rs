@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The ends of a measurement: a leader, which sends and takes the times, and its peers, which do what it orders.
+//! The ends of a measurement: a leader, which sends and measures the times, and its peers, which carry out its orders.
 //!
 //! | message | from | to |
 //! |---|---|---|
@@ -29,16 +29,16 @@ use crate::two_sided::{Mode, Receive};
 
 pub(super) const OP: &str = "measure the network";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 6);
-/// Context of the messages by which ranks report that they take orders.
+/// Context of the messages with which ranks report that they accept orders.
 const CONTEXT: u32 = u32::MAX;
-/// Largest number of peers, each of which has a cell in the leader's region. A peer's region has one for the leader.
+/// Maximum number of peers. Each has a cell in the leader's region; a peer's region has one for the leader.
 pub(super) const MOST_PEERS: usize = 64;
 /// Distance of cells in bytes, and of blocks of a list beyond their length.
 const LINE: usize = 64;
 /// Offset of the data in a region.
 const DATA: usize = (MOST_PEERS + 1).next_multiple_of(2) * LINE;
 
-/// Memory for the data of a peer that takes only short messages.
+/// Bytes of memory for the data of a peer that receives only short messages.
 const ROOM: usize = 64 << 10;
 
 /// A way to send bytes.
@@ -76,7 +76,7 @@ struct Header {
     way: Way,
     /// Number of blocks of a list.
     blocks: u16,
-    /// Messages until an answer, messages to send, number of the peer, or its load.
+    /// Depending on the kind: messages until an answer, messages to send, number of the peer, or its load.
     count: u32,
     /// Length of messages, or of memory.
     len: usize,
@@ -114,7 +114,7 @@ impl Header {
     }
 }
 
-/// Memory for messages, and what has arrived. The handler owns it too, so it outlives all messages.
+/// Memory for messages, and the state of arrivals. The handler owns it too, so it outlives all messages.
 #[derive(Default)]
 struct Inbox {
     /// Memory for messages that are sent, and for those that are received.
@@ -127,7 +127,7 @@ struct Inbox {
 impl Inbox {
     /// Makes the memory, before any data.
     fn make_room(&self, room: usize) {
-        // Pages that have not been written would all be one page of zeros.
+        // Pages that have not been written would all be the same page of zeros.
         self.memory.get_or_init(|| [(); 2].map(|()| Box::into_raw(vec![1; room].into_boxed_slice())));
     }
 
@@ -165,13 +165,13 @@ impl Drop for Inbox {
     }
 }
 
-/// The place of a message in memory: messages that follow each other go to different places.
+/// The place of a message in memory; consecutive messages have different places.
 fn slot(number: u64, len: usize, room: usize) -> usize {
     let len = len.max(1).next_multiple_of(LINE);
     (number % (room / len).max(1) as u64) as usize * len
 }
 
-/// Another rank, as this one reaches it.
+/// Another rank, and how this rank reaches its memory.
 struct Peer {
     rank: u32,
     region: Option<RemoteRegion>,
@@ -179,22 +179,22 @@ struct Peer {
     cell: usize,
     /// Bytes of data that the peer's region has.
     room: usize,
-    /// Number of writes to it.
+    /// Number of writes to the peer.
     written: Cell<u64>,
 }
 
-/// One end.
+/// One end of a measurement.
 pub(super) struct End<'a> {
     job: &'a Job,
     inbox: Rc<Inbox>,
-    /// Counts everything that this end has posted.
+    /// Counts the operations that this end has posted.
     track: Rc<Track>,
     region: Option<Registration>,
     peers: Vec<Peer>,
     /// The last order of the leader, to the first peers.
     ordered: Cell<Option<(Header, usize)>>,
     measuring: Measuring,
-    /// The heaviest load of a peer, as it has said.
+    /// The heaviest load that a peer has reported.
     load: Cell<Load>,
 }
 
@@ -368,7 +368,7 @@ impl<'a> End<'a> {
         }
         let mut all = end.region.is_some();
         for (rank, room) in peers.iter().zip(rooms) {
-            // They may answer in any order, so the number is in the answer.
+            // Peers may answer in any order, so the number is in the answer.
             end.peers.push(Peer { rank: *rank, region: None, cell: 0, room, written: Cell::new(0) });
         }
         for _ in peers {
@@ -467,7 +467,7 @@ impl<'a> End<'a> {
         peers.chain(others.iter().copied()).try_for_each(|rank| self.order(rank, Header::new(Kind::End), result))
     }
 
-    /// Does what the leader orders; returns the result.
+    /// Carries out the leader's orders; returns the result.
     pub(super) fn follow(job: &'a Job, leader: u32) -> Result<Vec<u8>> {
         enum Next {
             Order(Header, Vec<u8>),

@@ -1,6 +1,6 @@
-//! The measurement: in rounds over all points, as many as there is time for, so that a disturbance spoils one time of
-//! many points and not many times of one. A point's time is the lower quartile of its times, since whatever disturbs one
-//! makes it longer.
+//! The measurement: as many rounds over all points as time permits, so that a disturbance spoils one time of many
+//! points and not many times of one point. A point's time is the lower quartile of its times, since disturbances make
+//! times longer.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::load::Load;
 
-/// Shortest limit for long messages and LoP.
+/// Minimum limit at which long messages and LoP are measured.
 const WHOLE: Duration = Duration::from_millis(200);
-/// Most rounds: more times do not change a median.
+/// Maximum number of rounds: more times do not change a quartile.
 const ROUNDS: usize = 100;
-/// Length of the headers of collectives, which those of data have too.
+/// Length of the headers of collectives; headers of data have the same length.
 const HEADER: usize = 16;
 /// Bytes of a message, or of a block, for LoP.
 const NORMAL: usize = 256;
-/// Bytes of one that is posted inline.
+/// Bytes of a message that is posted inline.
 const INLINE: usize = 8;
-/// Most messages of a stream.
+/// Maximum number of messages of a stream.
 const STREAM: usize = 32;
-/// Most bytes of messages that are received after they have arrived, and most of them.
+/// Maximum total bytes, and maximum number, of messages that are received after they have arrived.
 const RECEIVED: (usize, usize) = (16 << 10, 16);
 
-/// What is measured.
+/// The points that are measured.
 struct Plan {
     /// Lengths of messages and writes in bytes.
     sizes: Vec<usize>,
-    /// Longest message that is sent eagerly.
+    /// Maximum length of a message that is sent eagerly.
     eager: usize,
     /// Memory for messages.
     room: usize,
@@ -52,7 +52,7 @@ impl Plan {
         } else {
             vec![0, 64, 512, 4 << 10, 32 << 10, most]
         };
-        // Both sides of the step.
+        // The sizes are on both sides of the step.
         sizes.extend([eager, eager.saturating_add(1)].into_iter().filter(|len| *len < most));
         sizes.sort_unstable();
         sizes.dedup();
@@ -76,11 +76,12 @@ struct Times {
     transfers: transfers::Samples,
 }
 
-/// The times of a primitive by length. The time of a message of a stream is a difference of two times, which are kept.
+/// The times of a primitive by length. The time of a message of a stream is a difference of two times, which are
+/// stored.
 #[derive(Default)]
 struct Sizes {
     samples: Samples,
-    /// Streams of one message, and of [`Plan::stream`] ones.
+    /// Streams of one message, and of [`Plan::stream`] messages.
     streams: [Vec<Point>; 2],
 }
 
@@ -94,7 +95,7 @@ pub(super) fn quartile(times: &[f64]) -> f64 {
 /// Minimum number of samples at a point for its lower quartile to count as undisturbed.
 const MIN_SAMPLES: usize = 4;
 
-/// The points with one time each. One of few times takes no longer than a longer message.
+/// The points with one time each. A point with too few samples takes no longer than any longer message.
 fn settled(points: &[Point]) -> Vec<Point> {
     let mut least = f64::INFINITY;
     let mut settled: Vec<Point> = points.iter().map(|p| Point { x: p.x, times: vec![quartile(&p.times)] }).collect();
@@ -126,7 +127,7 @@ impl Sizes {
     }
 }
 
-/// Adds a time to its point; returns the usual one of the point.
+/// Adds a time to its point; returns the lower quartile of the point.
 fn add(points: &mut Vec<Point>, x: usize, time: f64) -> f64 {
     let x = x as f64;
     match points.iter_mut().find(|point| point.x == x) {
@@ -141,7 +142,7 @@ fn add(points: &mut Vec<Point>, x: usize, time: f64) -> f64 {
     }
 }
 
-/// [`Models::measure`].
+/// Implements [`Models::measure`].
 pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Models> {
     job.running(OP)?;
     let bad = |cause: String| Error::new(ErrorKind::BadArgument, OP).rank(job.rank()).cause(cause);
@@ -162,7 +163,7 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
             Error::new(ErrorKind::Aborted, OP).rank(me).peer(*leader).cause("it could not measure, and has an error")
         });
     }
-    // The network is between nodes, if there are several.
+    // If there are several nodes, the network between them is measured.
     let node = |rank: u32| job.device().capabilities().nodes.get(rank as usize).copied();
     let shares = |rank: &u32| job.device().shares_memory(*rank) || node(me).is_some() && node(*rank) == node(me);
     let intra = others.iter().all(shares);
@@ -175,7 +176,7 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     let eager = am::eager(job, HEADER).min(read.saturating_sub(1));
     let plan = Plan::new(eager, limit, peers.len(), !intra);
     let end = End::lead(job, &peers, &rest, plan.room)?;
-    // Ranks that share processors wait for each other, which says nothing about other programs.
+    // Ranks that share processors wait for each other, so their waits do not show the load by other programs.
     let load = || if job.is_on_oversubscribed_node() { Load::default() } else { end.load() };
     let models = take_times(job, &end, &plan, limit).and_then(|times| fitted(job, &plan, &times, load()));
     let ended = end.end(&rest, &models.as_ref().map_or_else(|_| Vec::new(), Models::to_bytes));
@@ -222,7 +223,7 @@ fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<
     Ok(times)
 }
 
-/// Takes each time of messages of one length once.
+/// Measures each time of messages of one length once.
 fn by_size(end: &End<'_>, plan: &Plan, way: Way, len: usize, sizes: &mut Sizes) -> Result<()> {
     let Sizes { samples, streams: [one, all] } = sizes;
     let [posted, round_trip] = end.ping(way, 1, 1, len)?;
@@ -239,13 +240,13 @@ fn by_size(end: &End<'_>, plan: &Plan, way: Way, len: usize, sizes: &mut Sizes) 
 
 /// The time for which each of `count` messages keeps the receiver busy, if they arrive within some round trips.
 fn received(end: &End<'_>, count: usize, len: usize, round_trip: f64) -> Result<f64> {
-    /// Longest wait for messages to arrive, in nanoseconds.
+    /// Maximum wait for messages to arrive, in nanoseconds.
     const MAX_WAIT_NS: f64 = 5e6;
     let delay = (2.0 * round_trip * (count + 1) as f64).min(MAX_WAIT_NS);
     Ok(end.receive(count, len, Duration::from_nanos(delay as u64))? / count as f64)
 }
 
-/// Takes each time of p messages once: scenarios 1 and 2 of LoP.
+/// Measures each time of p messages once: scenarios 1 and 2 of LoP.
 fn by_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> Result<()> {
     let len = if way.posting == Posting::Inline { INLINE } else { NORMAL };
     let each = |time: f64| time / p as f64;
@@ -260,7 +261,7 @@ fn by_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> Result
 }
 
 fn settled_fan(samples: &FanSamples) -> FanSamples {
-    // The time of each message falls with their number.
+    // The time per message falls with the number of messages.
     let settled = |points: &[Point]| -> Vec<Point> {
         points.iter().map(|p| Point { x: p.x, times: vec![quartile(&p.times)] }).collect()
     };
@@ -293,7 +294,7 @@ fn fitted(job: &Job, plan: &Plan, times: &Times, load: Load) -> Result<Models> {
         log_gp.model.threshold = (primitive == Primitive::Messages).then_some(plan.eager as u64);
         let mut p_log_p = fit::p_log_p(samples)?;
         p_log_p.model.reduction = reduction;
-        // Points that were not reached in time make no LoP.
+        // LoP is not fitted if some points were not reached in time.
         let of = times.fans.iter().filter(|(way, _)| way.primitive == primitive);
         let lo_p = of.filter_map(|(way, samples)| Some((way.posting, fit::lo_p(&settled_fan(samples)).ok()?)));
         let lo_p = lo_p.filter(|(_, fitted)| is_usable(&fitted.model)).collect();

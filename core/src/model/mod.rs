@@ -1,5 +1,5 @@
-//! Models of the network that a job runs on: parameters of LogGP, pLogP and LoP, [measured](Models::measure) by a job's own
-//! messages and writes, [fitted](fit), and kept in a file of the user's cache folder for later jobs.
+//! Models of the network that a job runs on: parameters of LogGP, pLogP and LoP, which are [measured](Models::measure)
+//! with a job's own messages and writes, [fitted](fit), and cached in a file for later jobs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -73,14 +73,15 @@ impl Primitive {
     }
 }
 
-/// The way in which requests are posted (Hoefler 2005, section 2.3.5).
+/// How requests are posted (Hoefler 2005, section 2.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Posting {
     /// One request for each message, whose 256 bytes are in the sender's memory.
     Normal,
     /// One request for each message, which holds its 8 bytes.
     Inline,
-    /// One request for all blocks, of 256 bytes each, to one peer. Of writes only, where the device has such requests.
+    /// One request for all blocks, of 256 bytes each, to one peer. Only for writes, and only if the device has such
+    /// requests.
     List,
 }
 
@@ -102,7 +103,7 @@ impl Posting {
 /// The models of a primitive. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fits {
-    /// LogGP. Of messages up to its threshold, the longest that is sent eagerly.
+    /// LogGP, of messages up to its threshold, which is the maximum length that is sent eagerly.
     pub log_gp: Fitted<LogGP>,
     /// pLogP, of all lengths.
     pub p_log_p: Fitted<PLogP>,
@@ -120,7 +121,7 @@ pub struct Models {
     writes: Option<Fits>,
     transfers: Option<Transfers>,
     transfer_times: Vec<TransferTimes>,
-    /// The load under which they were measured; as the points, not sent to other ranks.
+    /// The load under which they were measured; like the points, it is not sent to other ranks.
     load: Load,
 }
 
@@ -128,9 +129,9 @@ impl Models {
     /// Measures the network between `ranks`, all of which call it with the same arguments, for about `limit`, and fits the
     /// models. All ranks get them.
     ///
-    /// The first rank measures with the next one that is not on its node, or else with the second; LoP with up
-    /// to 64 ranks that are as far. Where there are fewer than p such ranks, several of the p messages go to each. Below
-    /// 200 ms, messages are at most 64 KiB long, and LoP is not measured; it needs the feature `tune`.
+    /// The first rank measures with the next rank that is not on its node or, if there is none, with the second rank;
+    /// LoP with up to 64 ranks at the same distance. If there are fewer than p such ranks, several of the p messages go
+    /// to each. Below 200 ms, messages are at most 64 KiB long, and LoP is not measured; it needs the feature `tune`.
     ///
     /// # Errors
     /// `BadArgument` for fewer than two ranks, or for a rank that does not belong to them; `Timeout` if the limit is too
@@ -152,7 +153,7 @@ impl Models {
         &self.device
     }
 
-    /// LogGP of messages: its threshold is the longest message that is sent eagerly.
+    /// LogGP of messages: its threshold is the maximum length of a message that is sent eagerly.
     #[must_use]
     pub fn log_gp(&self) -> &LogGP {
         &self.messages.log_gp.model
@@ -177,13 +178,13 @@ impl Models {
         self.transfers.as_ref()
     }
 
-    /// The times from which the cut-offs of transfers follow; none at ranks that have not measured.
+    /// The times from which the cut-offs of transfers follow; empty at ranks that have not measured.
     #[must_use]
     pub fn transfer_times(&self) -> &[TransferTimes] {
         &self.transfer_times
     }
 
-    /// The models of a primitive, with their residuals. Writes are not measured where memory cannot be exposed.
+    /// The models of a primitive, with their residuals. Writes are not measured if memory cannot be exposed.
     #[must_use]
     pub fn of(&self, primitive: Primitive) -> Option<&Fits> {
         match primitive {

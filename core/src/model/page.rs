@@ -1,4 +1,4 @@
-//! Models for people: as text, and as a page with the measured points and the fitted curves.
+//! Models in readable form: as text, and as a page with the measured points and the fitted curves.
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl Models {
         Some(all.map(|(name, bytes)| format!("{name}:{bytes}")).join(","))
     }
 
-    /// The times by block length, of which the ways cross at the cut-offs.
+    /// The times of each way by block length; the curves cross at the cut-offs.
     fn crossings(&self) -> Plot {
         type Way = (&'static str, fn(&TransferTimes) -> f64);
         let ways: [Way; 4] = [

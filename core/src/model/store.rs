@@ -14,16 +14,17 @@ use crate::settings::Settings;
 /// Names of the rows of a primitive.
 const ROWS: [&str; 8] =
     ["log-gp", "p-log-p", "gap", "send-overhead", "receive-overhead", "lo-p-normal", "lo-p-inline", "lo-p-list"];
-/// Most numbers in a row.
+/// Maximum number of numbers in a row.
 const MAX_NUMBERS: usize = 256;
-/// The longest time, in nanoseconds: about eleven days.
+/// Maximum time in nanoseconds: about eleven days.
 const MAX_TIME_NS: f64 = 1e15;
-/// The numbers of messages that LoP is always measured for: beyond what was measured it may give any time.
+/// LoP must give valid times for up to this number of messages, for which it is always measured; beyond the measured
+/// range its times are arbitrary.
 const FANS: u32 = 16;
 /// The name of the row of cut-offs.
 const CUT_OFFS: &str = "cut-offs";
 
-/// Whether it is a time in nanoseconds.
+/// Whether a value is a valid time in nanoseconds.
 fn is_time(value: &f64) -> bool {
     (0.0..=MAX_TIME_NS).contains(value)
 }
@@ -35,7 +36,7 @@ impl Transfers {
         [gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment, self.read_inter]
     }
 
-    /// `None` for an empty row.
+    /// Returns `Some(None)` for an empty row, and `None` for a malformed one.
     fn of_numbers(row: &[u64]) -> Option<Option<Self>> {
         match *row {
             [] => Some(None),
@@ -165,7 +166,7 @@ impl Models {
         format!("models {device}")
     }
 
-    /// The file in which models are kept; `None` if `FARSIDE_CALIBRATION` turns that off, or the user has no home.
+    /// The file in which models are cached; `None` if `FARSIDE_CALIBRATION` turns that off, or the user has no home.
     #[must_use]
     pub fn file(settings: &Settings) -> Option<PathBuf> {
         CacheFile::new(settings).map(|file| file.file().to_owned())
@@ -178,7 +179,7 @@ impl Models {
         CacheFile::new(settings)?.read()?.get(&Self::name(device), |lines| Self::parse(device, lines))
     }
 
-    /// As text: a line for each row.
+    /// The models as text, with a line for each row.
     #[must_use]
     pub(crate) fn lines(&self) -> String {
         let mut lines = CUT_OFFS.to_owned();
@@ -226,7 +227,7 @@ impl Models {
         if lines.next().is_some() { None } else { Self::of_rows(device.to_owned(), &rows, &transfers) }
     }
 
-    /// Keeps the models in a file for later jobs on this machine, and returns the file and the line that identifies the
+    /// Stores the models in a file for later jobs on this machine; returns the file and the line that identifies the
     /// machine. An older file is replaced.
     ///
     /// # Errors
@@ -236,7 +237,7 @@ impl Models {
         self.keep(settings, |_| true)
     }
 
-    /// [`store`](Self::store) if `replaces` says so of the models that the file has.
+    /// Like [`store`](Self::store), but only if `replaces` returns true for the models that the file has.
     pub(crate) fn keep(
         &self,
         settings: &Settings,
@@ -325,7 +326,7 @@ mod tests {
             Models::load(&settings, "shm")
         };
         assert_eq!(load(&good), Some(models()));
-        // The last rows are empty, and shorter files lack them.
+        // The last rows are empty, so shorter files are read as if they had them.
         assert!((0..good.len()).step_by(7).all(|end| load(&good[..end]).is_none()));
         for (from, to) in [
             ("1234.5", "-1234.5"),

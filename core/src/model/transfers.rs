@@ -1,9 +1,10 @@
-//! Cut-offs of transfers between two nodes, from times that the measurement takes: of blocks that are packed, of one request
-//! for each block, and of gathered blocks.
+//! Cut-offs of transfers between two nodes, from measured times of packed blocks, of one request for each block, and of
+//! gathered blocks.
 //!
-//! A notification travels with the last write, but follows packed data and lists only when the target has acknowledged
-//! these. Lists on both sides are not posted, since the peer would have to post its own. Their time is that of a request to
-//! the peer, of its answer, and of gathered blocks, of which the blocks cost the same again where they are scattered.
+//! A notification travels with the last write, but is sent after packed data and lists only when the target has
+//! acknowledged these. Lists on both sides are not posted, since the peer would have to post its own. Their time is
+//! estimated as that of a request to the peer, its answer, and gathered blocks, plus the cost of the blocks once more
+//! for scattering them.
 
 use super::link::{End, Way};
 use super::measure::quartile;
@@ -17,26 +18,25 @@ use crate::job::Job;
 const BLOCKS: [usize; 5] = [32, 128, 512, 2048, 8192];
 /// Number of blocks of a transfer.
 const COUNT: usize = 16;
-/// Longest message that may travel in packets although reads are faster: what a device keeps for messages that nobody has
-/// received.
+/// Maximum length of a message that may travel in packets although reads are faster: as much as a device buffers for
+/// messages that are not received yet.
 const LONGEST_IN_PACKETS: usize = 64 << 10;
 
-/// The cut-offs of transfers that were found by measurement. Lengths are in bytes; `u64::MAX` where the second way is never
-/// faster.
+/// The measured cut-offs of transfers. Lengths are in bytes; `u64::MAX` if the second way is never faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfers {
     /// Cut-offs of transfers with derived datatypes.
     pub cut_offs: CutOffs,
-    /// The shortest message that the target reads from the memory of the sender, on another node.
+    /// Minimum length of a message that a target on another node reads from the sender's memory.
     pub read_inter: u64,
 }
 
-/// The times until 16 blocks of one length have arrived and the peer knows it, in nanoseconds.
+/// Times in nanoseconds until 16 blocks of one length have arrived and the peer knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TransferTimes {
     /// Bytes of a block.
     pub block: usize,
-    /// Packed, sent as one message, unpacked.
+    /// The blocks are packed, sent as one message, and unpacked.
     pub packed: f64,
     /// One write for each block.
     pub writes: f64,
@@ -46,7 +46,7 @@ pub struct TransferTimes {
     pub lists: f64,
 }
 
-/// Times that have been taken.
+/// The measured times.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     /// Round trips of an empty message and of an empty write.
@@ -60,12 +60,12 @@ struct BlockSamples {
     message: Vec<f64>,
     writes: Vec<f64>,
     gathered: Vec<f64>,
-    /// One write of as many bytes.
+    /// One write of the same number of bytes.
     write: Vec<f64>,
 }
 
 impl Samples {
-    /// Takes each time once, until `is_over`.
+    /// Measures each time once, until `is_over`.
     pub(super) fn take(&mut self, job: &Job, end: &End<'_>, is_over: impl Fn() -> bool) -> Result<()> {
         let [message, write] = &mut self.empty;
         message.push(end.stream(Way::MESSAGES, 1, 1, 0)?);
@@ -83,7 +83,7 @@ impl Samples {
         Ok(())
     }
 
-    /// The times of transfers; none if nothing was measured.
+    /// The times of transfers; empty if nothing was measured.
     pub(super) fn times(&self) -> Vec<TransferTimes> {
         let [message, write] = self.empty.each_ref().map(|times| quartile(times) / 2.0);
         let acknowledged = 2.0 * message;
@@ -102,7 +102,8 @@ impl Samples {
         times.collect()
     }
 
-    /// The cut-offs that follow, or `None` if a length was not measured. `now` are those in force.
+    /// The cut-offs that follow from the times, or `None` if a length was not measured. `now` are the cut-offs in
+    /// force.
     pub(super) fn cut_offs(&self, messages: &PLogP, eager: usize, now: Transfers) -> Option<Transfers> {
         let times = self.times();
         let request = quartile(&self.empty[0]);
@@ -127,8 +128,9 @@ fn copied(job: &Job, len: usize) -> f64 {
     job.device().now().duration_since(begin).as_nanos() as f64
 }
 
-/// The cut-offs where times cross; `request` is the time in which a peer answers a request. Only times that grow with the
-/// number of blocks count, since the number differs from transfer to transfer; for lists also the request before them.
+/// The cut-offs at which the times cross; `request` is the time in which a peer answers a request. Only times that grow
+/// with the number of blocks count, since the number differs from transfer to transfer; for lists also the request
+/// before them.
 fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     // A transfer and its answers take this many halves of a request in addition to the time for the blocks.
     let by_block = |time: f64, halves: f64| (time - halves * request / 2.0).max(1.0);
@@ -145,7 +147,7 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     let gather_block = from(&|t| [packed(t), by_block(t.gathered, 1.0)]);
     let multi_w_block = from(&|t| [packed(t).min(lists(t)), by_block(t.writes, 1.0)]);
     let sgrs_block = from(&|t| [packed(t), lists(t)]);
-    // The longest block for which lists are used tells best what they save for each byte.
+    // The longest block for which lists are used shows best how much they save per byte.
     let longest = times.iter().rfind(|t| (sgrs_block..multi_w_block).contains(&(t.block as u64)));
     let sgrs_bytes = longest.map_or(u64::MAX, |t| {
         let saved = (packed(t) - lists(t)) / (COUNT * t.block) as f64;
@@ -154,8 +156,8 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, ..now }
 }
 
-/// The shortest message that takes no longer by a read than in packets, which follow a request if it is not eager, by a line
-/// through the times of each; `now` if there are too few times of either.
+/// The minimum length of a message for which a read takes no longer than packets, which follow a request if the message
+/// is not eager. It is computed from a line through the times of each; `now` if there are too few times of either.
 fn reads(gap: &Table, eager: usize, request: f64, now: u64) -> u64 {
     let (packets, reads): (Vec<_>, Vec<_>) =
         gap.0.iter().filter(|(bytes, _)| *bytes > 0).partition(|(bytes, _)| *bytes <= eager as u64);
@@ -184,7 +186,7 @@ fn line(points: &[(u64, f64)]) -> Option<[f64; 2]> {
 mod tests {
     use super::*;
 
-    /// Times by a cost for each request and each copied block of 100 and 20 ns, and for each byte.
+    /// Times with a cost of 100 ns per request, 20 ns per copied block, and a cost per byte.
     fn times(request: f64) -> Vec<TransferTimes> {
         let of = |block: usize| {
             let (n, bytes) = (COUNT as f64, (COUNT * block) as f64);
@@ -211,7 +213,7 @@ mod tests {
         assert!((250..350).contains(&found.multi_w_block) && found.sgrs_block == u64::MAX, "{found:?}");
         let slow = |t: TransferTimes| TransferTimes { writes: 1e9, gathered: 1e9, lists: 1e9, ..t };
         let never = cut_offs(&times(1000.0).into_iter().map(slow).collect::<Vec<_>>(), 1000.0, CutOffs::UNMEASURED);
-        // Requests that are dear: lists pay where they save 40 + b / 5 - 60 ns for each block of b = 8192 bytes.
+        // Requests are expensive: lists pay if they save 40 + b / 5 - 60 ns for each block of b = 8192 bytes.
         let dear = |t: TransferTimes| TransferTimes { writes: 1e9, ..t };
         let found = cut_offs(&times(1000.0).into_iter().map(dear).collect::<Vec<_>>(), 1000.0, CutOffs::UNMEASURED);
         let bytes = 1000.0 * 8192.0 / (8192.0 / 5.0 - 20.0);

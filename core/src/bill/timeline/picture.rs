@@ -1,5 +1,5 @@
-//! The timeline as a page: ranks down, time across. It is a whole picture without its script (`picture.js`), which zooms and shows
-//! what is under the pointer.
+//! The timeline as a page: ranks down, time across. The picture is complete without its script (`picture.js`), which
+//! zooms and shows details of the slice under the pointer.
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::Value;
@@ -16,7 +16,7 @@ const FONT: f64 = 10.0;
 /// Maximum number of ranks, and of slices and arrows, of a picture. The file for Perfetto has all of them.
 const MAX_DRAWN: (usize, usize) = (512, 40_000);
 
-/// Colors of slices by category, with what they are.
+/// Colors of slices by category, with a description.
 const COLORS: [(&str, &str, &str); 5] = [
     ("call", "#9ecae1", "call"),
     ("wait", "#e6804a", "wait"),
@@ -74,7 +74,7 @@ impl Timeline {
             let ended = events.iter().zip(ends(events));
             slices.extend(ended.filter_map(|(event, end)| Slice::new(rank, event, end, first)));
         }
-        // Long slices are drawn first, so that those inside of them are above.
+        // Long slices are drawn first, so that the slices inside them are above them.
         slices.sort_by_key(|slice| std::cmp::Reverse(slice.end.saturating_sub(slice.begin)));
         let last = slices.iter().map(|slice| slice.end).max().unwrap_or(first);
         let scale = Scale { first, total: last.saturating_sub(first).max(1) };
@@ -82,7 +82,7 @@ impl Timeline {
         let left_out =
             self.ranks.len() > ranks || slices.len() > most || self.dropped.iter().any(|dropped| *dropped > 0);
         slices.truncate(most);
-        // The sort is stable: those of a rank stay in their order.
+        // The sort is stable, so the slices of a rank stay in their order.
         slices.sort_by_key(|slice| slice.rank);
         let arrows = self.arrows();
         let arrows = arrows.iter().filter(|(_, from, to)| (from.0.max(to.0) as usize) < ranks).take(most);
@@ -129,7 +129,7 @@ impl Timeline {
     }
 }
 
-/// The time of the left end, and that from there to the right end, in nanoseconds.
+/// The time at the left end, and the time from there to the right end, in nanoseconds.
 struct Scale {
     first: u64,
     total: u64,
@@ -166,7 +166,7 @@ fn row(rank: usize) -> f64 {
 fn drawn(slice: &Slice, scale: &Scale) -> Markup {
     let (begin, end) = (scale.since(slice.begin), scale.since(slice.end));
     let (from, to) = (scale.across(begin as f64), scale.across(end as f64));
-    // Waits and marks are lower than the calls that they are in.
+    // Waits and marks are drawn lower than the calls that contain them.
     let inset = if slice.category == "call" { 1.0 } else { 4.0 };
     let [x, width] = [from, (to - from).max(0.6)].map(|v| format!("{v:.2}"));
     html! {

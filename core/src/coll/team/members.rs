@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-/// The ranks of a team, as one of them knows them.
+/// The ranks of a team, seen from one of them.
 #[derive(Debug)]
 pub(crate) struct Members {
     /// Ranks of the job, in team order.

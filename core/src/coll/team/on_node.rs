@@ -21,13 +21,13 @@ pub(super) struct NodeSignals {
     leaders: Vec<usize>,
     /// The number of this rank's node.
     node: usize,
-    /// Keeps the context of the node's ranks.
+    /// Keeps the context of the node's ranks in use.
     _team: Team,
 }
 
-/// Makes the signals within the nodes of a team with several nodes; `flat` says whether the tree is. `None` at all ranks if
-/// one has no memory for them. Collective; no rank returns before all have called it. Messages: those of a
-/// [split](Team::split), of two allgathers within the node, and of an allreduce.
+/// Makes the signals within the nodes of a team with several nodes; `flat` says whether the tree of a node is flat.
+/// `None` at all ranks if one has no memory for them. Collective; no rank returns before all have called it. Messages:
+/// those of a [split](Team::split), of two allgathers within the node, and of an allreduce.
 ///
 /// # Errors
 /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
@@ -69,7 +69,7 @@ pub(super) fn run(signals: &SignalArray, on_node: &NodeSignals, number: u64, mut
         within.wait(NAME, from, CELL, number, Pace::EXCHANGE)?;
         Ok(within.mark(from, CELL, number))
     };
-    // The smallest subtrees are complete first.
+    // The smallest subtrees complete first.
     for child in children.iter().rev() {
         mark |= wait(*child)?;
     }

@@ -21,7 +21,7 @@ impl SignalArray {
         Self::for_account(team, words, Account::team(team.context()))
     }
 
-    /// Like [`new`](Self::new), with the waits charged to `account`.
+    /// Like [`new`](Self::new), but charges the waits to `account`.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -86,7 +86,8 @@ impl SignalArray {
         // The same on every rank, since all ranks check the same words.
         signals.mapped = !signals.remotes.is_made_later() && (0..size).all(|rank| signals.last_line(rank).is_some());
         if !signals.mapped {
-            // If some ranks cannot map the words, all access them by the device, which makes their atomics coherent.
+            // If some ranks cannot map the words, all access them through the device, which makes their atomics
+            // coherent.
             signals.remotes.all_mut().iter_mut().for_each(|remote| remote.mapped = None);
         }
         // A counter does not show which rank is missing.

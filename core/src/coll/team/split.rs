@@ -12,8 +12,8 @@ use crate::signal::short::MOST_RANKS;
 use crate::signal::{MARK_BITS, SignalArray};
 use crate::wire::{Reader, Writer};
 
-/// Barriers, or collectives, that a team makes by messages before it makes its signal array. The array takes longer to
-/// make than some of them and needs memory, and many teams are used for only a few collectives.
+/// Number of barriers, or collectives, for which a team uses messages before it makes its signal array. Making the
+/// array takes longer than a few of these and needs memory, and many teams are used for only a few collectives.
 const BY_MESSAGES: u64 = 4;
 
 impl Team {
@@ -32,8 +32,8 @@ impl Team {
         Ok(())
     }
 
-    /// Makes the signal array if all ranks have memory for it. If not, no rank tries again, and the team continues by
-    /// messages. Collective; no rank returns before all have called it.
+    /// Makes the signal array if all ranks have memory for it. If not, no rank tries again, and the team continues to
+    /// use messages. Collective; no rank returns before all have called it.
     fn make_signals_if_there_is_memory(&self) -> Result<()> {
         match self.make_signals() {
             // The error has the same kind at all ranks.
@@ -58,8 +58,8 @@ impl Team {
         Ok(self.inner.signals.get().filter(|signals| signals.has_short()))
     }
 
-    /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank here; a rank that
-    /// gives `None` gets `None`. Collective; one allgather of 13 bytes a rank, ⌈log2 P⌉ messages.
+    /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank in this team; a
+    /// rank that gives `None` gets `None`. Collective; one allgather of 13 bytes a rank, ⌈log2 P⌉ messages.
     ///
     /// # Errors
     /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
@@ -128,7 +128,7 @@ impl Team {
         })
     }
 
-    /// Splits the team by nodes: returns the team of the ranks that share memory with this one, itself among them, in
+    /// Splits the team by nodes: returns the team of the ranks that share memory with this one, including itself, in
     /// the order of this team. Windows of such a team are mapped. Over verbs alone every rank is in a team of its own.
     /// Collective, like [`split`](Self::split).
     ///
@@ -148,17 +148,17 @@ impl Team {
 
     /// Waits until every rank of the team has called it.
     ///
-    /// On a network with a [barrier in its switch](crate::device::Capabilities::switch) that takes less time than signals
-    /// between so many nodes, the first barrier of a team takes an id of the switch, and each further one is a message of every
-    /// rank to the switch and one back, unless `FARSIDE_COLL` fixes another algorithm. If no id is free, and on other networks,
-    /// signals are used: those of the team's signal array,
-    /// ⌈log2 P⌉ a rank (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). In a team of N nodes
-    /// of which one has several ranks, unless `FARSIDE_COLL` fixes another algorithm, it is a barrier in two levels: two
-    /// signals between a rank and another one of its node, and ⌈log2 N⌉ of a leader of each node between nodes.
+    /// On a network with a [barrier in its switch](crate::device::Capabilities::switch) that takes less time than
+    /// signals between as many nodes, the first barrier of a team takes an id of the switch, and each further one is a
+    /// message of every rank to the switch and one back, unless `FARSIDE_COLL` fixes another algorithm. If no id is
+    /// free, and on other networks, signals are used: those of the team's signal array, ⌈log2 P⌉ a rank
+    /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). In a team of N nodes of which
+    /// one has several ranks, unless `FARSIDE_COLL` fixes another algorithm, it is a barrier in two levels: two signals
+    /// between a rank and another one of its node, and ⌈log2 N⌉ of a leader of each node between nodes.
     ///
-    /// The first four barriers of a team other than the world go by messages, and the next makes the signal array, by two
-    /// allgathers; in two levels one more makes those within nodes, by a [split](Self::split), an allreduce, and two
-    /// allgathers of each node. If a rank has no memory for an array, all barriers go by messages.
+    /// The first four barriers of a team other than the world use messages, and the next one makes the signal array
+    /// with two allgathers; in two levels, one more barrier makes the arrays within nodes with a [split](Self::split),
+    /// an allreduce, and two allgathers of each node. If a rank has no memory for an array, all barriers use messages.
     ///
     /// # Errors
     /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one; the barrier in the switch
@@ -191,15 +191,15 @@ impl Team {
         })
     }
 
-    /// Whether the next barrier goes by messages in a team that has no signal array.
+    /// Whether the next barrier of a team without a signal array uses messages.
     fn goes_by_messages(&self) -> bool {
         let number = self.inner.barriers.get() + 1;
         self.inner.barriers.set(number);
         number <= BY_MESSAGES || self.inner.no_signals.get()
     }
 
-    /// Makes a barrier in two levels: by signals if the leaders disseminate, as soon as the team has its signal array and
-    /// those of its nodes.
+    /// Makes a barrier in two levels: with signals if the leaders disseminate, as soon as the team has its signal array
+    /// and those of its nodes.
     fn two_level_barrier(&self, choice: &Choice) -> Result<()> {
         let super::Inner { signals, on_node: within, .. } = &*self.inner;
         if let (Some(signals), Some(Some(within))) = (signals.get(), within.get()) {
@@ -243,10 +243,10 @@ impl Team {
             .map_or(Ok(()), |signals| coll::barrier_dissemination::end_barrier(self, signals, number))
     }
 
-    /// Makes a barrier by signals, which `run` does with its number and this rank's mark. Its signals do not carry the
-    /// number of the call, so their marks tell how many collectives by messages the ranks have made before it, modulo
-    /// the bits of a mark, which are few if the team [is oversubscribed](Self::is_oversubscribed). Fails if this number
-    /// is not the same at all ranks.
+    /// Makes a barrier with signals: calls `run` with the barrier's number and this rank's mark. The signals do not
+    /// carry the number of the call, so their marks tell how many collectives with messages the ranks have made before
+    /// it, modulo the range of a mark, which is small if the team [is oversubscribed](Self::is_oversubscribed). Fails
+    /// if this number is not the same at all ranks.
     #[inline]
     fn signal_barrier(&self, is_oversubscribed: bool, run: impl Fn(u64, u16) -> Result<u16>) -> Result<()> {
         if let Some(bill) = self.job().bill() {

@@ -7,11 +7,11 @@ use nalgebra::{Const, Dyn, OMatrix, SVector};
 use super::robust::reweight;
 use super::series::Series;
 
-/// A point of a curve and its derivatives by the parameters.
+/// The value of a curve at a point, and its derivatives with respect to the parameters.
 pub(super) type Value<const N: usize> = (f64, [f64; N]);
 
-/// Evaluations of the curve for each parameter, after which a search ends: where terms have nearly the same shape, it
-/// would go on for long in a flat valley.
+/// Maximum number of evaluations of the curve per parameter. If terms have nearly the same shape, a search would
+/// otherwise continue for long in a flat valley.
 const EVALUATIONS_PER_PARAMETER: usize = 60;
 
 struct Problem<'a, const N: usize, F> {
@@ -81,7 +81,7 @@ pub(super) fn fit<const N: usize>(
     let of = |parameters: &[f64; N]| residuals(&curve, series, parameters);
     let minimum = |weights: &[f64], parameters: [f64; N]| {
         let problem = Problem { curve: &curve, series, weights, parameters: parameters.into() };
-        // A search that runs out of patience has still come closer; one that overflows may have not.
+        // A search that reaches its limit has still come closer; one that overflows may not have.
         let search = LevenbergMarquardt::new().with_tol(1e-8).with_patience(EVALUATIONS_PER_PARAMETER);
         let found: [f64; N] = search.minimize(problem).0.parameters.into();
         Some(if misfit(&of(&found)).is_finite() { found } else { parameters })

@@ -11,16 +11,15 @@ use crate::model::{LoP, Overhead, RoundTrip};
 /// curves.
 const OFFSET: f64 = 0.5;
 
-/// Largest exponent of the saturation term.
+/// Maximum exponent of the saturation term.
 const STEEPEST: f64 = 60.0;
 
 /// Fits LoP. Both overheads are λ1 + λ2 / (λ3 + p), and round trips λ1 / (λ2 + p) + λ3 + λ4 (1 - e^(λ5 (p - λ6))), with
 /// λ1 of overheads at least 0, and denominators of at least 1/2 from p = 1.
 ///
-/// Parameters of round trips say nothing by themselves, only the times that they give within the range that was
-/// measured. λ6 changes λ3 and λ4 alone (λ4 e^(λ5 (p - λ6)) = λ4 e^(-λ5 λ6) e^(λ5 p)), so here it is the smallest p that
-/// was measured; and where λ5 or a numerator is small, or a denominator large, several terms have nearly the same
-/// shape.
+/// Parameters of round trips have no meaning of their own; only the times that they give within the measured range do.
+/// λ6 changes λ3 and λ4 alone (λ4 e^(λ5 (p - λ6)) = λ4 e^(-λ5 λ6) e^(λ5 p)), so here it is the smallest p that was
+/// measured; and where λ5 or a numerator is small, or a denominator large, several terms have nearly the same shape.
 ///
 /// # Errors
 /// A bad argument: fewer than 3 values of p for an overhead or 5 for round trips, p of less than 1, or a time that is
@@ -50,14 +49,14 @@ fn denominators() -> impl Iterator<Item = f64> {
     (-2..=8).map(f64::from)
 }
 
-/// 1 / (λ + p) and its derivative by u.
+/// 1 / (λ + p) and its derivative with respect to u.
 fn startup(u: f64, p: f64) -> (f64, f64) {
     let e = u.min(STEEPEST).exp();
     let inverse = 1.0 / (e - OFFSET + p);
     (inverse, -e * inverse * inverse)
 }
 
-/// (e^(k z) - 1) / k, which is z for k = 0, and its derivative by k.
+/// (e^(k z) - 1) / k, which is z for k = 0, and its derivative with respect to k.
 fn saturation(k: f64, z: f64) -> (f64, f64) {
     let exponent = (k * z).min(STEEPEST);
     if exponent.abs() < 1e-5 {
@@ -79,7 +78,7 @@ fn overhead(quantity: Quantity, points: &[Point]) -> Result<(Overhead, Vec<Fitte
     let starts = denominators().flat_map(|u| {
         let mut system = Linear::new([0.0, f64::NEG_INFINITY]);
         series.each(|p, time, scale| system.add([1.0, startup(u, p).0], time, scale));
-        // The derivative by a root of 0 is 0, so the search would never leave it.
+        // The derivative with respect to a root of 0 is 0, so the search would never leave it.
         let root = |a: f64| a.max(1e-6 * series.times[0]).sqrt();
         system.both().into_iter().flatten().map(move |([a, b], weights)| ([root(a), b, u], weights))
     });
@@ -102,7 +101,7 @@ fn round_trip(points: &[Point]) -> Result<(RoundTrip, Vec<FittedPoint>)> {
     // Exponents at the last point: saturation and growth, from nearly linear to steep.
     let exponents = [-100.0, -50.0, -25.0, -12.0, -6.0, -3.0, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 6.0, 8.0, 11.0];
     let exponents = exponents.map(|e| e / (last - first));
-    // The best denominators for each exponent, whose curves differ most.
+    // Starts use the best denominators for each exponent, since curves with different exponents differ most.
     let starts = exponents.into_iter().flat_map(|k| {
         let mut best = [const { None::<(f64, Start<5>)> }; 2];
         for u in denominators() {

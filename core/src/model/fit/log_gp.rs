@@ -1,4 +1,4 @@
-//! LogGP.
+//! Fit of LogGP.
 
 use super::robust::Linear;
 use super::series::Series;
@@ -11,8 +11,8 @@ use crate::model::LogGP;
 /// - o of both sides and O: the overheads are o + O m.
 /// - g and G: a message of a stream takes g + G (m - 1). Where the processor is busy for longer than that, g and G
 ///   contain the overhead.
-/// - L: a round trip takes 2 (L + o of both sides + 2 O m + G (m - 1)), or with O m where receives take no time. L is the only parameter that is a difference of
-///   times; its error is that of a short round trip, however small L is.
+/// - L: a round trip takes 2 (L + o of both sides + 2 O m + G (m - 1)), or with O m if receives take no time. L is the
+///   only parameter that is a difference of times; its error is that of a short round trip, however small L is.
 ///
 /// The threshold S is `None`, and the time to reduce a byte 0: the samples do not contain them.
 ///

@@ -1,14 +1,14 @@
 //! Fits the parameters of the [models](crate::model::Model) of a network to measured times: pure functions without
 //! communication and clock.
 //!
-//! Measured times have a tail on one side: interrupts only ever make a time longer. So the time of a [`Point`] is the
+//! Measured times have a tail on one side, since interrupts only make a time longer. So the time of a [`Point`] is the
 //! lower median of its times. Over the points, residuals are relative to the measured times, because sizes and times
-//! span many powers of ten, and points are reweighted until the fit settles: first by Huber's function, whose fit has
+//! span many powers of ten, and points are reweighted until the fit converges: first by Huber's function, whose fit has
 //! one minimum, then by Tukey's biweight, which gives outliers the weight 0 (Holland, Welsch 1977, "Robust regression
 //! using iteratively reweighted least-squares"). Curves that are not linear in their parameters are fitted by the
 //! algorithm of Levenberg and Marquardt (Moré 1978); those of [`lo_p`], with the feature `tune`.
 //!
-//! Times are in any one unit, which is that of the parameters.
+//! Times may be in any unit; the parameters have the same unit.
 //!
 //! ```
 //! use farside_core::model::fit::{self, Point};
@@ -81,7 +81,7 @@ pub struct FanSamples {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub enum Quantity {
-    /// A time that `line` was called with.
+    /// A time that was passed to `line`.
     Time,
     /// A round trip.
     RoundTrip,
@@ -93,7 +93,7 @@ pub enum Quantity {
     ReceiveOverhead,
 }
 
-/// A measured time beside the fitted one.
+/// A measured time and the fitted one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FittedPoint {
     /// Kind of the times.
@@ -102,13 +102,13 @@ pub struct FittedPoint {
     pub x: f64,
     /// Lower median of the measured times.
     pub measured: f64,
-    /// Time by the model.
+    /// Time according to the model.
     pub fitted: f64,
     /// Weight in the fit, from 0 for an outlier to 1.
     pub weight: f64,
 }
 
-/// LoP is fitted with the feature `tune` alone.
+/// LoP is fitted only with the feature `tune`.
 ///
 /// # Errors
 /// `Unsupported`.
@@ -130,7 +130,7 @@ pub struct Fitted<M> {
 }
 
 impl<M> Fitted<M> {
-    /// Points of all quantities; the residual is over those in `counted`.
+    /// Makes the result from points of all quantities; the residual is over the quantities in `counted`.
     fn new(model: M, points: Vec<FittedPoint>, counted: &[Quantity]) -> Self {
         let (mut sum, mut weights) = (0.0, f64::MIN_POSITIVE);
         for point in points.iter().filter(|p| counted.contains(&p.quantity)) {
@@ -170,7 +170,7 @@ fn bad(cause: String, remedy: &str) -> Error {
     Error::new(ErrorKind::BadArgument, "fit a model").cause(cause).remedy(remedy)
 }
 
-/// Times so large or so small that the fit overflows.
+/// The error for times so large or so small that the fit overflows.
 fn unfit(quantity: Quantity) -> Error {
     bad(format!("{}: no finite parameters fit the times", quantity.text()), "give times in microseconds")
 }

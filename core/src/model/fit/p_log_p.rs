@@ -1,4 +1,4 @@
-//! pLogP.
+//! Fit of pLogP.
 
 use super::series::Series;
 use super::{Fitted, Quantity, Samples, bad};
@@ -9,9 +9,9 @@ use crate::model::{PLogP, Table};
 /// g(m), os(m) and or(m) are the times of a saturated stream and of the overheads as measured, and L is
 /// (RTT(m) - 2 g(m)) / 2 at the smallest m with a round trip, which should be 0.
 ///
-/// g(m) is raised to os(m) and or(m) (up to rounding) where these are longer, so its table has the sizes of all three. L is at least 0.
-/// Tables pass through their points, so the residual is that of the round trips alone, whose model is 2 (L + g(m)). The
-/// time to reduce a byte is 0.
+/// If os(m) or or(m) is longer, g(m) is raised to it (up to rounding), so its table has the sizes of all three. L is at
+/// least 0. Tables pass through their points, so the residual is that of the round trips alone, whose model is 2 (L +
+/// g(m)). The time to reduce a byte is 0.
 ///
 /// # Errors
 /// A bad argument: fewer than two sizes of a quantity, a size that is not a whole number below 2^53, or a time that is

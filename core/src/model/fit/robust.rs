@@ -1,19 +1,20 @@
 //! Least squares that outliers do not disturb.
 
-/// Standard deviations from which Huber's function lowers the weight: 95 % efficient for normal residuals.
+/// Number of standard deviations at which Huber's function begins to lower the weight: 95 % efficient for normal
+/// residuals.
 const HUBER: f64 = 1.345;
 
-/// Standard deviations from which Tukey's biweight is 0: 95 % efficient, likewise.
+/// Number of standard deviations at which Tukey's biweight becomes 0: 95 % efficient for normal residuals.
 const TUKEY: f64 = 4.685;
 
 /// Median of the absolute values of normal residuals, in standard deviations.
 const MEDIAN: f64 = 0.6745;
 
-/// Least standard deviation, relative as residuals are. No model is more accurate; with less, a curve with many
-/// parameters that passes through most points by chance would leave out the others.
+/// Minimum standard deviation, relative like the residuals. No model is more accurate; with a smaller value, a curve
+/// with many parameters that passes through most points by chance would ignore the others.
 const LEAST_DEVIATION: f64 = 0.01;
 
-/// Most rounds of reweighting for each function.
+/// Maximum number of rounds of reweighting for each function.
 const ROUNDS: usize = 15;
 
 fn huber(residual: f64) -> f64 {
@@ -33,7 +34,7 @@ fn deviation(residuals: &[f64], parameters: usize) -> f64 {
     rest.get(rest.len() / 2).map_or(0.0, |median| median / MEDIAN).max(LEAST_DEVIATION)
 }
 
-/// Solves for parameters with weights, again and again with the weights that the residuals of the last solution give.
+/// Solves for parameters with weights, repeatedly with the weights that follow from the residuals of the last solution.
 /// Returns the parameters and the weights; `None` if there is no finite solution.
 pub(super) fn reweight<const N: usize>(
     start: [f64; N],
@@ -87,15 +88,16 @@ impl<const N: usize> Linear<N> {
         reweight(start, |parameters| self.residuals(parameters), |weights, _| self.solve(weights))
     }
 
-    /// The least squares solution with equal weights, and the robust one. Where the equations are only nearly right, the
-    /// latter may leave out points that are none of the outliers.
+    /// The least squares solution with equal weights, and the robust one. If the equations are only nearly right, the
+    /// latter may ignore points that are not outliers.
     #[cfg(feature = "tune")]
     pub(super) fn both(&self) -> [Option<([f64; N], Vec<f64>)>; 2] {
         let equal = vec![1.0; self.rows.len()];
         [self.solve(&equal).map(|parameters| (parameters, equal)), self.fit()]
     }
 
-    /// The least squares solution. A parameter that would be less than its bound is 0, as is one that no equation has.
+    /// The least squares solution. A parameter that would be less than its bound is 0, as is one that no equation
+    /// contains.
     pub(super) fn solve(&self, weights: &[f64]) -> Option<[f64; N]> {
         let (mut products, mut right) = ([[0.0; N]; N], [0.0; N]);
         for ((row, target), weight) in self.rows.iter().zip(&self.targets).zip(weights) {
@@ -109,7 +111,7 @@ impl<const N: usize> Linear<N> {
         let norms: [f64; N] = std::array::from_fn(|i| products[i][i].sqrt());
         let mut free: [bool; N] = norms.map(|norm| norm > 0.0);
         loop {
-            // Columns are scaled to length 1; the small term keeps columns that depend on each other soluble.
+            // Columns are scaled to length 1; the small term keeps a system with dependent columns solvable.
             let element = |i: usize, j: usize| match (i == j, free[i] && free[j]) {
                 (true, true) => 1.0 + 1e-13,
                 (true, false) => 1.0,

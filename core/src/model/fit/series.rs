@@ -13,7 +13,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// A series of at least `least` abscissas.
+    /// A series of at least `least` abscissas; fewer are an error.
     pub(super) fn new(quantity: Quantity, points: &[Point], least: usize) -> Result<Self> {
         let what = quantity.text();
         let mut times: Vec<(f64, f64)> = Vec::new();
@@ -41,13 +41,13 @@ impl Series {
             let cause = format!("{what} at {} different abscissas, of {least} that the fit needs", xs.len());
             return Err(bad(cause, "measure at more abscissas"));
         }
-        // Times of 0, of which nothing is a fraction, count like the smallest other one.
+        // Times of 0, to which no residual can be relative, use the scale of the smallest other time.
         let smallest = medians.iter().copied().filter(|time| *time > 0.0).reduce(f64::min).unwrap_or(1.0);
         let scales = medians.iter().map(|time| time.max(smallest)).collect();
         Ok(Self { quantity, xs, times: medians, scales })
     }
 
-    /// A series without points, or with at least `least` abscissas.
+    /// A series without points, or with at least `least` abscissas; other numbers are an error.
     pub(super) fn new_or_none(quantity: Quantity, points: &[Point], least: usize) -> Result<Self> {
         Self::new(quantity, points, if points.is_empty() { 0 } else { least })
     }
@@ -59,7 +59,7 @@ impl Series {
         }
     }
 
-    /// The series beside the times of a model.
+    /// The points of the series with the times of a model.
     pub(super) fn beside(&self, weights: &[f64], at: impl Fn(f64) -> f64) -> Vec<FittedPoint> {
         let quantity = self.quantity;
         let points = self.xs.iter().zip(&self.times).zip(weights);

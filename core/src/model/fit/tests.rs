@@ -39,7 +39,7 @@ fn near(found: f64, expected: f64, tolerance: f64) -> TestCaseResult {
     Ok(())
 }
 
-/// The same up to 5 %.
+/// Checks that two values are equal up to 5 %.
 fn close(found: f64, expected: f64) -> TestCaseResult {
     near(found, expected, 0.05 * expected.abs())
 }
@@ -58,7 +58,7 @@ fn random() -> impl Strategy<Value = SmallRng> {
 }
 
 fn overheads() -> impl Strategy<Value = Overhead> {
-    // Falling, or rising from at least a tenth of the asymptote.
+    // The curves fall, or rise from at least a tenth of the asymptote.
     (microseconds(), -0.9..5.0, between(0.05, 50.0)).prop_map(|(a, b, c)| Overhead([a, b * a * (c + 1.0), c]))
 }
 
@@ -114,7 +114,7 @@ proptest! {
         };
         let fitted = log_gp(&samples).unwrap();
         let found = fitted.model;
-        // L is a difference: its error is that of the shortest round trip.
+        // L is a difference, so its error is that of the shortest round trip.
         near(found.latency, latency, (0.05 * latency).max(0.005 * round_trip(0.0)))?;
         close(found.send_overhead, send)?;
         close(found.receive_overhead, receive)?;
