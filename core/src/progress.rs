@@ -240,7 +240,7 @@ impl Progress {
         Ok(None)
     }
 
-    /// Waits until `ready` gives a value, which other ranks bring about. `turn` makes progress and returns whether
+    /// Waits until `ready` gives a value, which depends on other ranks. `turn` makes progress and returns whether
     /// anything happened; `blocked` says that an operation waits for room at a target, which no event announces.
     ///
     /// # Errors
@@ -307,7 +307,7 @@ impl Progress {
                 }
                 continue;
             }
-            // Stored, since `ready` may consume what it finds, such as a lock.
+            // The value is stored, since `ready` may consume what it finds, such as a lock.
             let mut found = None;
             let sleep = Sleep::For(if blocked() { self.check.min(MAX_SLEEP_BLOCKED) } else { self.check });
             device.park(sleep, &mut || {
@@ -362,10 +362,10 @@ impl Progress {
     }
 }
 
-/// A wait that gives the core up; records how long it took.
+/// A wait that gives up the core; records how long it took.
 struct GivingUp<'a> {
     learned: Option<&'a LearnedBackoff>,
-    /// When it began to, and how.
+    /// When the rank began to give up the core, and how.
     since: Cell<Option<(Duration, Backoff)>>,
 }
 
@@ -409,11 +409,11 @@ pub fn pace(pace: Pace) {
 pub struct Pace(u32);
 
 impl Pace {
-    /// No delay: between two turns of progress, which take long enough themselves.
+    /// No delay, between two turns of progress, which take long enough themselves.
     pub(crate) const NEXT: Self = Self(0);
-    /// About 50 ns: where both sides signal and wait at the same time.
+    /// About 50 ns, for exchanges in which both sides signal and wait at the same time.
     pub const EXCHANGE: Self = Self(30);
-    /// About 30 ns: where a rank waits for the answer to its own request.
+    /// About 30 ns, for a rank that waits for the answer to its own request.
     pub const ANSWER: Self = Self(15);
     /// About 15 ns more between an unsuccessful poll and the next one.
     pub(crate) const AGAIN: Self = Self(8);
@@ -441,10 +441,10 @@ mod tests {
         assert_eq!(taken.unwrap(), 2);
     }
 
-    /// The number of turns of a wait whose condition comes true after the first sleep.
+    /// The number of turns of a wait whose condition becomes true after the first sleep.
     fn turns_before_sleep(progress: &Progress, device: &Loopback) -> u32 {
         let (turns, looked) = (Cell::new(0), Cell::new(None));
-        // Only a sleep comes between two looks without a turn.
+        // Only a sleep separates two polls without a turn.
         let slept = || Ok((looked.replace(Some(turns.get())) == Some(turns.get())).then(|| turns.get()));
         let turn = || {
             turns.set(turns.get() + 1);
@@ -462,7 +462,7 @@ mod tests {
         (0..AdaptiveSpin::MAX_SCORE).for_each(|_| _ = turns_before_sleep(&progress, &device));
         let all = (0..10 * AdaptiveSpin::PROBE_INTERVAL).map(|_| turns_before_sleep(&progress, &device));
         assert_eq!(all.filter(|turns| *turns > 1).count(), 10, "one wait in eight spins");
-        // An answer in a spin: the next wait spins too.
+        // The answer comes in a spin, so the next wait spins too.
         let seen = Cell::new(0);
         let answer = || Ok((seen.replace(seen.get() + 1) == 3).then_some(()));
         while progress.answers.score.get() == 0 {

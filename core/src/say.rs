@@ -7,6 +7,6 @@ use std::io::Write;
 /// a rank that is killed meanwhile has written all of it or nothing.
 pub fn say(line: fmt::Arguments<'_>) {
     let line = format!("farside: {line}\n");
-    // An error of standard error cannot be reported anywhere.
+    // If standard error fails, the error cannot be reported anywhere.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

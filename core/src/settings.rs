@@ -14,7 +14,7 @@ pub struct Setting {
     pub name: &'static str,
     /// The value when the variable is not set.
     pub default: &'static str,
-    /// The allowed values, in words.
+    /// A description of the allowed values.
     pub values: &'static str,
     /// The effect of the setting.
     pub help: &'static str,
@@ -23,22 +23,22 @@ pub struct Setting {
 /// Policy of a waiting rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitPolicy {
-    /// Spin for this long, or yield where ranks outnumber cores; then park.
+    /// Spin for this long, or yield if ranks outnumber cores; then park.
     Auto(Duration),
     /// Never give up the core.
     Spin,
-    /// Give up the core at every turn, never sleep.
+    /// Yield at every turn, never sleep.
     Yield,
-    /// Sleep at once.
+    /// Sleep immediately.
     Park,
 }
 
 /// How ranks of the same node reach memory that the runtime did not allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserMemory {
-    /// The best method available: `remap`, else `vm`, else `ring`.
+    /// The first available of `remap`, `vm` and `ring`.
     Auto,
-    /// Whole pages are moved onto a shared mapping; the ragged edges are served by message.
+    /// Whole pages are moved onto a shared mapping; messages serve the bytes outside of whole pages.
     Remap,
     /// `process_vm_readv` and `process_vm_writev`.
     Vm,
@@ -49,7 +49,7 @@ pub enum UserMemory {
 /// How ranks reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// Shared memory if all ranks are on one node; verbs if each is on its own; else both, as `Route`.
+    /// Shared memory if all ranks are on one node; verbs if each is on its own; otherwise both, as `Route`.
     Auto,
     /// Shared memory.
     Shm,
@@ -63,7 +63,7 @@ pub enum DeviceChoice {
     Sim,
 }
 
-/// Where cut-offs that were fitted on this machine are kept.
+/// Where cut-offs that were fitted on this machine are cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheFolder {
     /// In the folder for caches of the user.
@@ -74,10 +74,10 @@ pub enum CacheFolder {
     Off,
 }
 
-/// How transfers between two layouts travel where memory is not mapped.
+/// How transfers between two layouts are made if memory is not mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransferScheme {
-    /// The scheme that the planner finds best by the device's cut-offs.
+    /// The scheme that the planner chooses according to the device's cut-offs.
     #[default]
     Auto,
     /// The data is packed, sent and unpacked.
@@ -182,7 +182,7 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// Reads every setting through `lookup`: the environment, or what a program sets itself.
+            /// Reads every setting through `lookup`: from the environment, or as a program sets them.
             ///
             /// # Errors
             /// `Setting`, naming the variable, the value and what is allowed; for a former name of a setting, its new
@@ -381,8 +381,8 @@ impl Settings {
         own
     }
 
-    /// The settings of two ranks that look for a link: their own interfaces and RDMA devices, no reports, no ways over
-    /// other ranks, and the shortest time after which tcp gives a peer up.
+    /// The settings of two ranks that test for a link: their own interfaces and RDMA devices, no reports, no relays,
+    /// and the minimum time after which tcp gives up a peer.
     #[must_use]
     pub(crate) fn for_pairs(&self, tcp_interface: String, verbs_device: String) -> Self {
         let mut own = self.clone();
@@ -404,8 +404,8 @@ impl Settings {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
 
-    /// Size in bytes of the ring from each of `ranks` ranks of a node to another: with up to 32 ranks the rings of a rank
-    /// take no more memory together than with 32.
+    /// Size in bytes of the ring from each of `ranks` ranks of a node to another: with up to 32 ranks, the rings of a
+    /// rank together take no more memory than with 32.
     #[must_use]
     pub fn ring(&self, ranks: usize) -> usize {
         const MIN_RING: usize = 32 << 10;

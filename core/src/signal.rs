@@ -7,8 +7,8 @@
 //! value are a mark, a flag of the caller that travels with the signal ([`marked`]).
 //!
 //! A cell has two places, for its even and its odd values, in different cache lines. While a rank polls for one value
-//! it does not read the line of the next value, so the writer of the next need not first take the line back from a
-//! reader, which on shared memory costs as much as the signal itself.
+//! it does not read the line of the next value, so the writer of the next value need not first take the line back from
+//! a reader, which on shared memory costs as much as the signal itself.
 
 pub(crate) mod short;
 
@@ -36,14 +36,14 @@ pub(crate) const LINE: usize = 64;
 #[derive(Debug)]
 pub struct SignalArray {
     pub(crate) job: Job,
-    /// Account that waits are billed to.
+    /// The account to which waits are charged.
     pub(crate) account: Account,
     /// Counters of the job's device or of the account.
     pub(crate) stats: NonNull<Stats>,
     pub(crate) size: usize,
     pub(crate) me: usize,
     pub(crate) words: usize,
-    /// Lines for [short data](short) of each rank; 0 if the array is not for that.
+    /// Lines for [short data](short) of each rank; 0 if the array has none.
     pub(crate) short_lines: usize,
     pub(crate) own: Registration,
     pub(crate) remotes: PeerTable<RemoteCells>,
@@ -60,9 +60,9 @@ pub struct SignalArray {
 pub(crate) struct RemoteCells {
     pub(crate) peer: u32,
     pub(crate) handle: u64,
-    /// Its first byte, if it and those of all other ranks are mapped whole.
+    /// Its first byte, if it and the arrays of all other ranks are completely mapped.
     pub(crate) mapped: Option<NonNull<u8>>,
-    /// Its first byte, if it is mapped whole.
+    /// Its first byte, if it is completely mapped.
     pub(crate) near: Option<NonNull<u8>>,
 }
 
@@ -134,8 +134,8 @@ pub(crate) const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
 pub(crate) const MARK_BITS: usize = 2;
 
 impl SignalArray {
-    /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to a rank that
-    /// sees the value. Values are below 2^48, and may be [`marked`]. One message.
+    /// Sets cell `cell` of this rank at team rank `to`. Release: a rank that sees the value also sees everything that
+    /// this rank wrote before. Values are below 2^48, and may be [`marked`]. One message.
     ///
     /// # Errors
     /// `PeerLost`, on devices that notice.
@@ -175,7 +175,7 @@ impl SignalArray {
     ///
     /// If the array is mapped, the words for both directions share one line: the second rank finds the other's word in
     /// the line that its own store has fetched, and still has the line for the next exchange. So each of several
-    /// exchanges in a row costs one transfer of a line instead of one each way.
+    /// consecutive exchanges costs one transfer of a line instead of one each way.
     ///
     /// # Errors
     /// `PeerLost`, naming the lost rank; an error of a handler.
@@ -327,7 +327,7 @@ impl SignalArray {
         self.word_at(self.own.base, self.offset(from, cell, value)).load(Ordering::Acquire)
     }
 
-    /// This rank's own word `word`, which peers may look at and change.
+    /// This rank's own word `word`, which peers may read and change.
     #[must_use]
     #[inline]
     pub fn own_word(&self, word: usize) -> &AtomicU64 {
@@ -343,8 +343,8 @@ impl SignalArray {
         self.remotes.get(of)?.mapped.map(|m| self.word_at(m.as_ptr(), (3 * self.size + word) * LINE))
     }
 
-    /// The value of word `word` of team rank `of`, if this rank shares memory with it. Other ranks need not, so no rank
-    /// but `of` may change the word: atomics of devices are not coherent with those of processors.
+    /// The value of word `word` of team rank `of`, if this rank shares memory with it. Other ranks may not share memory
+    /// with it, so only `of` may change the word: atomics of devices are not coherent with those of processors.
     #[must_use]
     #[inline]
     pub fn published(&self, of: usize, word: usize) -> Option<u64> {
@@ -370,7 +370,7 @@ impl SignalArray {
         self.remotes.get(of)?.mapped.map(|m| self.word_at(m.as_ptr(), place.offset))
     }
 
-    /// Reads word `word` of team rank `of`: a load if it is mapped, else one read.
+    /// Reads word `word` of team rank `of`: a load if it is mapped, otherwise one read.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -379,7 +379,7 @@ impl SignalArray {
     }
 
     /// Reads a word in the line of word `at.0` of team rank `of`, by its index `at.1`: index 0 is the word itself, and
-    /// seven follow it. A load if it is mapped, else one read.
+    /// seven follow it. It is a load if the word is mapped, otherwise one read.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -398,7 +398,7 @@ impl SignalArray {
     }
 
     /// Sets a word in the line of word `at.0` of team rank `of`, by its index `at.1`, and does not wake that rank. On
-    /// return the word is set for all ranks. A store if it is mapped, else one write.
+    /// return the word is set for all ranks. It is a store if the word is mapped, otherwise one write.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -471,7 +471,8 @@ impl SignalArray {
             unsafe { self.job.complete(OP, peer, operation) }.map(|()| old)
         };
         let old = swap(expected, desired, !expected)?;
-        // A word that holds this very value is swapped for itself, which changes nothing, whatever the first one did.
+        // A word that holds this value is replaced by the same value, which changes nothing, whatever the first
+        // compare-and-swap did.
         if old != !expected || swap(old, old, expected)? == old {
             return Ok(old);
         }
@@ -504,7 +505,7 @@ pub struct OwnCells {
 impl OwnCells {
     /// Sets cell `cell` of team rank `from`, on behalf of that rank's message, as its [`SignalArray::set`] does. A cell
     /// that does not exist is ignored. A delayed older signal is harmless if its rank sets a value only after this rank
-    /// has seen the one before the last: consecutive values have different places.
+    /// has seen the last value but one: consecutive values have different places.
     ///
     /// # Safety
     /// The signal array has not been dropped.

@@ -74,7 +74,7 @@ impl<T> Slots<T> {
         all.next().filter(|_| all.next().is_none())
     }
 
-    /// All values, to be changed.
+    /// All values, mutably.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|(_, value)| value.as_mut())
     }

@@ -36,11 +36,11 @@ kinds! {
     Read = "read";
     /// Accumulates and fetching accumulates, of any element count.
     Accumulate = "accumulate";
-    /// Remote fetch-and-add of a word (locks among others).
+    /// Remote fetch-and-add of a word, for example by locks.
     FetchAdd = "fetch-add";
     /// Remote compare-and-swap of a word.
     CompareSwap = "compare-swap";
-    /// Signal cells set at a peer, alone: one message each.
+    /// Signal cells set at a peer by a message of their own.
     Signal = "signal";
     /// Notifications that travelled with a write: no message of their own.
     Notify = "notify";
@@ -48,12 +48,12 @@ kinds! {
     Switch = "switch";
     /// Packets of active messages.
     Send = "send";
-    /// Questions of a rank that waits to those for which it waits, and answers: packets whose number depends on time, and
-    /// which are not counted among the sends.
+    /// Questions of a waiting rank to the ranks for which it waits, and their answers. The number of these packets
+    /// depends on time, so they are not counted among the sends.
     Question = "question";
     /// Lists of blocks sent as one message to a scatter list of the peer.
     Gather = "gather";
-    /// Lists of blocks posted for one gather list of the peer: no message of their own.
+    /// Lists of blocks posted to receive one gather list of the peer: no message of their own.
     Scatter = "scatter";
     /// Layouts sent to a peer, for lists on both sides: part of a packet.
     Layout = "layout";

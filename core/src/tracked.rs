@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::slots::Slots;
 
-/// Counts work requests until they are complete, and keeps the first error.
+/// Counts work requests until they are complete, and records the first error.
 #[derive(Debug, Default)]
 pub struct Track {
     open: Cell<usize>,
@@ -36,7 +36,7 @@ impl Track {
         self.error.borrow().is_some()
     }
 
-    /// Takes the first error.
+    /// Returns and removes the first error.
     ///
     /// # Errors
     /// The first failure since the last call.
@@ -53,7 +53,7 @@ impl Track {
         self.error.borrow().as_ref().map_or(Ok(()), |e| Err(e.again()))
     }
 
-    /// Keeps the error of a request that could not be posted, unless there is an earlier one.
+    /// Records the error of a request that could not be posted, unless there is an earlier error.
     #[cold]
     pub fn fail(&self, e: &Error) {
         self.error.borrow_mut().get_or_insert_with(|| e.again());
@@ -71,7 +71,7 @@ impl Track {
         self.open.set(self.open.get() - 1);
     }
 
-    /// Ends a request; keeps its error, unless there is an earlier one.
+    /// Ends a request; records its error, unless there is an earlier error.
     #[cold]
     pub(crate) fn end(&self, result: &Result<()>) {
         self.close();

@@ -1,10 +1,10 @@
-//! What the jobs of a user on a machine learn for the [selection](crate::coll::selection) of collectives: fitted models,
-//! and rules that calls have measured, in the file of measured quantities.
+//! The data that a user's jobs on a machine collect for the [selection](crate::coll::selection) of collectives: fitted
+//! models, and rules from measured calls, in the file of measured quantities.
 //!
-//! Rank 0 publishes what its file has before the ranks connect, so that all ranks select alike without a message; the other
-//! ranks publish the cut-offs of their nodes. The first job on a device measures a model, for at most 20 ms, unless ranks
-//! share processors. Rank 0 adds the rules of its teams to the file at the end. Where rank 0 has no folder that it can
-//! write, the table selects.
+//! Rank 0 publishes the contents of its file before the ranks connect, so that all ranks select the same without a
+//! message; the other ranks publish the cut-offs of their nodes. The first job on a device measures a model, for at
+//! most 20 ms, unless ranks share processors. Rank 0 adds the rules of its teams to the file at the end. If rank 0 has
+//! no writable folder, the table selects.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::job::Job;
 use crate::model::{Models, Transfers};
 use crate::settings::{CacheFolder, Settings};
 
-/// The devices of which values are kept.
+/// The devices whose values are stored.
 const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
 /// Maximum number of bytes of the rules of a device in the file, and of those that are published.
 const MOST_KEPT: usize = 50 << 10;
 const MOST_PUBLISHED: usize = 8 << 10;
-/// Longest text of other values of which each is published.
+/// Maximum length of other values that are published.
 const MOST_OTHER: usize = 6 << 10;
-/// Time for which the first job measures.
+/// Maximum time for which the first job measures.
 const LIMIT: Duration = Duration::from_millis(20);
 
 /// The name of the rules of a device in the table of measured quantities.
@@ -51,7 +51,7 @@ pub fn user_rules(settings: &Settings) -> Result<Rules> {
     Rules::of_setting(&settings.coll).map_err(|why| Error::new(ErrorKind::Setting, "read the settings").cause(why))
 }
 
-/// What a job of this user on this machine knows for the selection on a device.
+/// The selection of a job of this user on this machine and a device.
 ///
 /// # Errors
 /// Those of [`user_rules`].
@@ -60,8 +60,8 @@ pub fn selection(settings: &Settings, device: &str) -> Result<Selection> {
     Ok(Selection { user: user_rules(settings)?, measured: rules(settings, device), model })
 }
 
-/// Publishes what the file of this rank has: all values of rank 0, of the others the cut-offs of their nodes. The other ranks
-/// see them after a fence. Returns the file.
+/// Publishes contents of this rank's file: rank 0 all values, the other ranks the cut-offs of their nodes. The other
+/// ranks see them after a fence. Returns the file.
 pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Option<CacheFile>> {
     let (is_first, size) = (bootstrap.rank() == 0, bootstrap.size().into());
     let Some(file) = CacheFile::new(settings).map(|file| file.reports(is_first)) else {
@@ -82,8 +82,8 @@ pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Res
     Ok(Some(file))
 }
 
-/// Gives all ranks the values that rank 0 has published; without a published model, one is measured, if it can be kept.
-/// Collective.
+/// Gives all ranks the values that rank 0 has published; without a published model, one is measured if it can be
+/// stored. Collective.
 ///
 /// # Errors
 /// `PeerLost`, `Launcher`, `Protocol`.
@@ -95,14 +95,14 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
     let Some(Published { table, keeps }) = Published::get(0, &mut **job.bootstrap.borrow_mut())? else { return Ok(()) };
     let models = match table.get(&Models::name(device), |lines| Models::parse(device, lines)) {
         Some(models) => Some(models),
-        // Each job would measure.
+        // Otherwise each job would measure.
         None if !keeps => return Ok(()),
         None => {
             let models = measured(job)?;
             if job.rank() == 0
                 && let Some(models) = &models
             {
-                // Those that another job has stored meanwhile stay: `farside tune` measures longer.
+                // Models that another job has stored meanwhile stay: `farside tune` measures longer.
                 let kept = models.keep(job.settings(), |others| others.is_none());
                 match kept {
                     Err(e) if models.are_of_loaded_processors() => tracing::info!("{e}"),
@@ -132,12 +132,12 @@ pub(crate) fn measured(job: &Job) -> Result<Option<Models>> {
     let is_oversubscribed = coll::broadcast(&world, 0, &[u8::from(job.is_on_oversubscribed_node())])? != [0];
     let measured = if is_oversubscribed { Ok(None) } else { Models::measure(job, world.members(), LIMIT).map(Some) };
     let models = measured.or_else(|e| match e.kind() {
-        // Rank 0 had not the time; the others learn that it has given up.
+        // Rank 0 lacked the time; the other ranks learn that it has given up.
         ErrorKind::Timeout => Ok(None),
         ErrorKind::Aborted if job.rank() > 0 => Ok(None),
         _ => Err(e),
     })?;
-    // Ranks that have not left yet poll, before their program can register handlers.
+    // Ranks that have not left this call keep polling before their program can register handlers.
     job.wait("select collectives", || Ok(job.active_messages().is_quiet().then_some(())))?;
     job.bootstrap.borrow_mut().fence()?;
     Ok(models)
@@ -181,7 +181,7 @@ pub fn report(settings: &Settings) -> String {
 mod tests {
     use super::*;
 
-    /// The most that rank 0 publishes has room in a value.
+    /// The maximum that rank 0 publishes fits into a value.
     #[test]
     fn values_of_all_devices_can_be_published() {
         let most = DEVICES.len() * (MOST_PUBLISHED + MOST_OTHER) + MOST_OTHER + 1024;

@@ -6,7 +6,7 @@ pub struct Writer(Vec<u8>);
 
 impl Default for Writer {
     fn default() -> Self {
-        /// Room for a key, so that the string seldom grows.
+        /// Initial capacity: room for a key, so that the string seldom grows.
         const USUAL: usize = 112;
         Self(Vec::with_capacity(USUAL))
     }

@@ -223,7 +223,7 @@ impl End<'_> {
 }
 
 fn cannot_keep(e: &std::io::Error) {
-    tracing::info!("cut-offs of this machine cannot be kept: {e}");
+    tracing::info!("cut-offs of this machine cannot be stored: {e}");
 }
 
 /// The measured lengths: powers of two.

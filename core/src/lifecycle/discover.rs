@@ -126,8 +126,7 @@ fn members(all: Vec<Announced>) -> Result<Vec<Member>> {
 fn partner(host: usize, round: usize, hosts: usize) -> Option<usize> {
     let circle = rounds(hosts);
     let meets = |host: usize| (round + circle - host) % circle;
-    // In the circle method, the last host has no position in the circle if the number is even; the host that would meet
-    // itself meets it.
+    // Circle method: the host that would meet itself meets the last host, which is outside the circle, if there is one.
     let other = match host == circle {
         true => (0..circle).find(|host| meets(*host) == *host)?,
         false if meets(host) == host => circle,

@@ -1,11 +1,11 @@
-//! What a rank that shares its core does while it waits: it yields, or it sleeps. A yield answers sooner, unless the core
-//! goes to another program, which keeps it for its slice of time; then only a rank that is woken is answered soon. Which
-//! of the two is better is a matter of the kernel, of its groups of sessions, and of what else runs, so both are measured
-//! where the job runs.
+//! How a rank that shares its core waits: it yields or it sleeps. A yield leads to an earlier answer, unless the core
+//! goes to another program, which keeps it for its time slice; then a rank that sleeps and is woken sees the answer
+//! earlier. Which of the two is better depends on the kernel, its scheduling of sessions, and other programs, so both
+//! are measured while the job runs.
 //!
-//! A rank that yields among ranks that sleep learns nothing, since the answer comes through all of them. So the ranks
-//! try the same at the same time: time is cut into windows by the clock of the machine, and a few windows in each round
-//! belong to one of the two. In all others each rank does what has taken less.
+//! A rank that yields while the others sleep learns nothing, since the answer comes through all of them. So all ranks
+//! try the same at the same time: the clock of the machine divides time into windows, and a few windows in each round
+//! are reserved for one of the two. In all other windows each rank does what has taken less time.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -17,32 +17,32 @@ use rustix::time::{ClockId, clock_gettime};
 pub(super) enum Backoff {
     /// It yields, and sleeps if no answer has come for [`YIELD_LIMIT`].
     Yield,
-    /// It sleeps at once.
+    /// It sleeps immediately.
     Sleep,
 }
 
-/// Longest time for which a rank yields in one wait: a thousandth of a core in waits of a second.
+/// Maximum time for which a rank yields in one wait: a thousandth of a core in waits of a second.
 pub(super) const YIELD_LIMIT: Duration = Duration::from_millis(1);
 
 /// Length of a window: a wait that lost its core for a slice of time ends in it or in the next one.
 const WINDOW: Duration = Duration::from_millis(4);
 
-/// Windows in a round. In the first one all ranks yield, in the one in the middle all sleep.
+/// Number of windows in a round. In the first window all ranks yield, in the middle one all sleep.
 const ROUND: u64 = 32;
 
-/// Windows of each way that are measured before the better one is taken: until then they take turns.
+/// Number of windows of each kind that are measured before the better one is chosen; until then the two alternate.
 const FIRST: u32 = 2;
 
 /// A longer wait counts as one of this length, so that one wait for a rank that computes does not outweigh all others.
 const LONGEST_COUNTED: Duration = Duration::from_millis(10);
 
-/// What one way has taken.
+/// The time that waits of one kind have taken.
 #[derive(Debug, Default)]
 struct Taken {
     /// Mean time of a wait in the windows so far, each of which weighs half as much as the next.
     mean: Cell<Duration>,
     windows: Cell<u32>,
-    /// Waits of the current window, and their time.
+    /// Number of waits in the current window, and their total time.
     waits: Cell<u32>,
     time: Cell<Duration>,
 }
@@ -79,7 +79,7 @@ impl LearnedBackoff {
         Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
     }
 
-    /// What a wait does that begins to wait at `now`.
+    /// The choice for a wait that begins at `now`.
     pub(super) fn choose(&self, now: Duration) -> Backoff {
         let window = (now.as_nanos() / WINDOW.as_nanos()) as u64;
         if self.window.replace(window) != window {
@@ -145,7 +145,7 @@ mod tests {
         let [one, other] = [LearnedBackoff::default(), LearnedBackoff::default()];
         let mut now = Duration::from_secs(7);
         let ms = Duration::from_millis(1);
-        // One has learned to yield, the other one to sleep.
+        // One rank has learned to yield, the other to sleep.
         for _ in 0..2000 {
             for (learned, of) in [(&one, [ms / 100, ms / 10]), (&other, [ms / 10, ms / 100])] {
                 let way = learned.choose(now);

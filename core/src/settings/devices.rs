@@ -1,6 +1,6 @@
 //! Lists of devices (`FARSIDE_DEVICES`).
 
-/// A kind of device that several devices of a job may have.
+/// A kind of device in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedKind {
     /// Shared memory, between ranks of one node.
@@ -28,9 +28,9 @@ impl ListedKind {
 pub struct ListedDevice {
     /// Its kind.
     pub kind: ListedKind,
-    /// The RDMA device or the interface; `None` for that of the other settings.
+    /// The RDMA device or the interface; `None` if the other settings determine it.
     pub name: Option<String>,
-    /// Whether it carries small, medium-sized and large reads and writes.
+    /// Whether the device carries small, medium-sized and large reads and writes.
     pub sizes: [bool; 3],
 }
 

@@ -1,13 +1,13 @@
 //! Models of consecutive pairwise exchanges and arrivals, under every interleaving: each rank must see the mark of its
-//! own round and what the others wrote before it.
+//! own round and the values that the others wrote before it.
 
 use super::*;
 use crate::interleavings::{Fault, ModelWord, caught, check, leak};
 
 const ROUNDS: u64 = 2;
 
-/// The words of the array, and a word for each round that each rank writes before it signals. `one_word`: all rounds
-/// use the same word.
+/// The words of the array, and a word for each round that each rank writes before it signals. With `one_word`, all
+/// rounds use the same word.
 struct Model {
     words: [[ModelWord; LINE / 8]; 2],
     written: [[ModelWord; ROUNDS as usize]; 2],
@@ -23,7 +23,7 @@ impl Model {
         let run = move |me: usize| {
             for number in 1..=ROUNDS {
                 let [mine, theirs] = [me, 1 - me].map(|rank| &model.written[rank][number as usize - 1]);
-                // Relaxed, both accesses: the round has to order them.
+                // Relaxed, both accesses: the round must order them.
                 Word::<u64>::store(mine, number, Ordering::Relaxed);
                 assert_eq!(round(model, me, number), number as u16);
                 assert_eq!(Word::<u64>::load(theirs, Ordering::Relaxed), number);

@@ -17,13 +17,13 @@ use crate::stats::Kind;
 
 /// Lines of a place: the flag, and somewhat more than a page of data.
 pub(crate) const LINES: usize = 65;
-/// Maximum bytes of a rank.
+/// Maximum number of bytes of a rank.
 pub(crate) const MAX_BYTES: usize = LINES * LINE - 8;
-/// Maximum bytes of a rank where ranks have processors of their own. Lines of short data travel one by one, when they
-/// are read; those of a message travel while it is written. So from some lines on a message is faster, unless ranks
-/// have to wait for a processor anyway.
+/// Maximum number of bytes of a rank if each rank has its own processor. Lines of short data travel one by one, when
+/// they are read; the lines of a message travel while it is written. So beyond some lines a message is faster, unless
+/// ranks must wait for a processor anyway.
 pub(crate) const MOST_ALONE: usize = 9 * LINE - 8;
-/// Maximum number of ranks: each reads a line of every other.
+/// Maximum number of ranks: each rank reads a line of every other rank.
 pub(crate) const MOST_RANKS: usize = 16;
 
 /// State of a rank's data in an exchange.
@@ -40,7 +40,7 @@ fn is_since(flag: u64, of: u64) -> bool {
     flag != 0 && ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() >= 0
 }
 
-/// Writes data into a place, and then the flag into its first word.
+/// Writes data to a place, and then the flag to its first word.
 #[inline(always)]
 fn give<W: Word>(place: &[W], flag: u64, data: &[u64]) {
     let Some((first, words)) = place.split_first() else { return };

@@ -1,17 +1,17 @@
 //! Credits: how many bytes a rank may send to a peer before the peer has received them.
 //!
-//! Each pair begins with [`UNEXPECTED`] bytes. A receiver at which unexpected messages of a peer take half of its credits
-//! gives it as many again, as long as memory is left ([`Room`]), and takes these back, by advertising less than it
-//! receives, when few such messages are left. What the sender may send in total only grows.
+//! Each pair begins with [`UNEXPECTED`] bytes. If unexpected messages of a peer use half of its credits, the receiver
+//! doubles them, as long as memory is left ([`Room`]). It takes the added credits back, by advertising less than it
+//! receives, when few such messages are left. The total number of bytes that the sender may send only grows.
 
 use std::cell::{Cell, OnceCell, RefCell};
 
 use crate::memory::available::available;
 
-/// Bytes of unexpected messages, their envelopes included, that every rank stores for each peer; further messages wait at
-/// their sender until the peer has found memory for them. Messages that the peer has not yet taken out of the ring count
-/// too, so this exceeds what the ring holds: half a megabyte, in which the shortest messages count as more than twice their
-/// length.
+/// Bytes of unexpected messages, including their envelopes, that every rank stores for each peer; further messages wait
+/// at their sender until the peer has found memory for them. Messages that the peer has not yet taken out of the ring
+/// count too, so this exceeds the capacity of the ring: half a megabyte, in which the shortest messages count as more
+/// than twice their length.
 pub const UNEXPECTED: u64 = 4 << 20;
 /// Bytes that a message counts in addition to its data.
 const ENVELOPE: u64 = 64;
@@ -24,20 +24,20 @@ fn cost(len: usize) -> u64 {
     len as u64 + ENVELOPE
 }
 
-/// The memory of which unexpected messages may take a part.
+/// The memory that unexpected messages may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Room {
-    /// None beyond the first credits: a simulated job behaves alike on every machine.
+    /// No memory beyond the first credits, so that a simulated job behaves the same on every machine.
     Fixed,
-    /// All that this machine has left, shared by this number of ranks.
+    /// The available memory of this machine, shared by this number of ranks.
     Machine { ranks: u64 },
     #[cfg(test)]
     Bytes(u64),
 }
 
 impl Room {
-    /// Bytes that this rank may store, of which it stores `stored` now: the ranks of a machine take at most half of what
-    /// is left without their messages.
+    /// Bytes that this rank may store, of which it stores `stored` now: the ranks of a machine use at most half of the
+    /// memory that is available without their messages.
     fn bytes(self, stored: u64) -> u64 {
         match self {
             Self::Fixed => 0,
@@ -50,16 +50,16 @@ impl Room {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Bytes sent to the peer, and how many the peer has advertised.
+    /// Bytes sent to the peer, and bytes that the peer has advertised.
     sent: Cell<u64>,
     granted: Cell<u64>,
-    /// Bytes received from the peer, credits that it has got in addition, and how many bytes of both were advertised to it.
+    /// Bytes received from the peer, its added credits, and how many bytes of both were advertised to it.
     taken: Cell<u64>,
     added: Cell<u64>,
     advertised: Cell<u64>,
-    /// Bytes of its unexpected messages here.
+    /// Bytes of its unexpected messages that this rank stores.
     stored: Cell<u64>,
-    /// The total of received bytes at which memory is looked for again, after there was none.
+    /// The total of received bytes at which memory is checked again, after there was none.
     again: Cell<u64>,
 }
 
@@ -67,15 +67,15 @@ struct Peer {
 #[derive(Debug)]
 pub(super) struct Credits {
     rank: u32,
-    /// Peers with messages, so that the others take 8 bytes each.
+    /// Only peers with messages have a full entry; the others take 8 bytes each.
     peers: Box<[OnceCell<Box<Peer>>]>,
     /// Peers to which credits are to be advertised.
     owed: RefCell<Vec<u32>>,
     room: Room,
-    /// Bytes of all unexpected messages, and credits that all peers have got in addition.
+    /// Bytes of all unexpected messages, and the added credits of all peers.
     stored: Cell<u64>,
     added: Cell<u64>,
-    /// Whether this rank has said that it stores many bytes, and that it has no memory for more.
+    /// Whether this rank has reported that it stores many bytes, and that it has no memory for more.
     said: [Cell<bool>; 2],
 }
 
@@ -235,7 +235,8 @@ mod tests {
             Self { sender: Credits::new(0, 2, room), receiver: Credits::new(1, 2, room) }
         }
 
-        /// Sends until there are no credits, and has all stored; returns the number of messages and of advertisements.
+        /// Sends until there are no credits, and stores all messages; returns the numbers of messages and of
+        /// advertisements.
         fn flood(&self, most: u64) -> (u64, u64) {
             let (mut sent, mut advertised) = (0, 0);
             while sent < most && self.sender.spend(1, LEN) {
@@ -281,7 +282,7 @@ mod tests {
                 pair.tell();
             });
             assert_eq!(pair.receiver.stored.get(), 0);
-            // Those that were added last are taken back by the next messages.
+            // Credits that were added last are taken back by the next messages.
             for _ in 0..20 * UNEXPECTED / 1000 {
                 assert!(pair.sender.spend(1, LEN), "a sender whose messages are received waits");
                 pair.receiver.taken(0, LEN);
@@ -293,7 +294,7 @@ mod tests {
         }
     }
 
-    /// A rank that was refused memory asks for it again only when it has received something.
+    /// A rank that was refused memory checks for it again only when it has received messages.
     #[test]
     fn sender_waits_without_memory_and_goes_on_when_messages_are_received() {
         let pair = Pair::new(Room::Fixed);

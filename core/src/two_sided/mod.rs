@@ -4,13 +4,15 @@
 //!
 //! | message | |
 //! |---|---|
-//! | short enough for the device's eager limit, and the target has room for unexpected messages of this rank | is sent at once (in one packet or several): into the posted receive, or a buffer of the target until one is posted |
-//! | longer, or synchronous, or without room | waits at its sender until its receive is posted (rendezvous): bytes go straight from the source to the sink |
+//! | short enough for the device's eager limit, and the target has room for unexpected messages of this rank | is sent
+//! eagerly (in one packet or several): into the posted receive, or into a buffer of the target until one is posted |
+//! | longer, or synchronous, or the target has no room | waits at its sender until its receive is posted (rendezvous):
+//! bytes go straight from the source to the sink |
 //!
-//! Unexpected messages of each peer may take [`UNEXPECTED`] bytes of a rank, and more while the ranks of its machine store at
-//! most half of the memory that is left there: the sender counts them, and the receiver returns credits in messages of
-//! their own. No call of this module waits; callers wait with
-//! [`Engine::wait`](crate::engine::Engine::wait) for an [outcome](Receive::outcome) or a [`Sending`].
+//! Unexpected messages of each peer may take [`UNEXPECTED`] bytes of a rank, and more while the ranks of its machine
+//! store at most half of its available memory: the sender counts them, and the receiver returns credits in messages of
+//! their own. No call of this module waits; callers wait with [`Engine::wait`](crate::engine::Engine::wait) for an
+//! [outcome](Receive::outcome) or a [`Sending`].
 //!
 //! ```
 //! use farside_core::Job;
@@ -69,8 +71,8 @@ const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
 const OFFER: HandlerId = HandlerId(u16::MAX - 4);
 
 impl TwoSided {
-    /// Registers the handlers of rank `rank` of `size`, whose unexpected messages may take a part of `room`. Messages that
-    /// arrive go to `trace` too.
+    /// Registers the handlers of rank `rank` of `size`, whose unexpected messages may use a part of `room`. Arriving
+    /// messages are also recorded in `trace`.
     pub(crate) fn register(
         am: &ActiveMessages,
         (rank, size): (u32, u32),
@@ -103,7 +105,7 @@ impl TwoSided {
         Ok(this)
     }
 
-    /// Header handler: hands the message to its posted receive, or keeps it as unexpected.
+    /// Header handler: hands the message to its posted receive, or stores it as unexpected.
     #[inline]
     fn arrived(&self, m: Message<'_>) -> Delivery {
         let Some(envelope) = send::envelope(m.source, m.header) else {
@@ -127,11 +129,10 @@ impl TwoSided {
         }
     }
 
-    /// Keeps a message for which no receive is posted.
+    /// Stores a message for which no receive is posted.
     #[inline(never)]
     fn keep(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
-        // A message of this rank to itself waits, if it is synchronous or too long to copy, until its receive has
-        // begun.
+        // A message of this rank to itself that is synchronous or too long to copy waits until its receive has begun.
         let copies = !m.waits || send::may_leave(m.header, m.len);
         if !m.waits {
             self.credits.stored(m.source, m.len);

@@ -1,4 +1,4 @@
-//! Offers of partitioned messages, and the receives that take them.
+//! Offers of partitioned messages, and their matching receives.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -53,7 +53,7 @@ impl Offer {
 }
 
 impl TwoSided {
-    /// Header handler: gives an offer to its receive, or keeps it until there is one.
+    /// Header handler: gives an offer to its receive, or stores it until there is one.
     pub(super) fn offered(&self, source: u32, header: &[u8]) {
         let Some((envelope, offer)) = Offer::parse(source, header) else {
             tracing::warn!("a malformed offer of a partitioned message from rank {source} was dropped");
@@ -77,14 +77,14 @@ pub(super) fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) ->
 /// State of a partitioned receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Not started, or failed, or the outcome has been taken.
+    /// It is not started, has failed, or its outcome has been taken.
     #[default]
     Idle,
-    /// Started, and its offer has not arrived.
+    /// It is started, but its offer has not arrived.
     Waiting,
     /// The receives of all partitions are posted.
     Posted,
-    /// Failed, and no later round would be matched with one of its send.
+    /// It has failed, and no later round would be matched with a round of its send.
     Ended,
 }
 
@@ -98,7 +98,7 @@ pub struct PartitionedReceive {
     pub(super) round: RefCell<Vec<Rc<Receive>>>,
     /// All receives before this index are known to be done.
     pub(super) done: Cell<usize>,
-    /// Error, if the round has failed.
+    /// The error, if the round has failed.
     pub(super) error: Cell<Option<Error>>,
 }
 

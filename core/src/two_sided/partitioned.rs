@@ -7,8 +7,8 @@
 //! | [`PartitionedSend::start`], [`PartitionedReceive::start`] | none |
 //! | [`PartitionedSend::ready`] | the partition: a two-sided message, whose tag is the partition's number. It is received at its position in the receiver's memory, which may be partitioned differently |
 //!
-//! The order of messages keeps rounds apart. A receive that starts before its offer has arrived has its receives posted
-//! by the handler of the offer. These cannot miss a message: the partitions of a send come after its offer.
+//! The order of messages separates rounds. If a receive starts before its offer has arrived, the handler of the offer
+//! posts its receives. These cannot miss a message, since the partitions of a send come after its offer.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -52,7 +52,7 @@ impl PartitionedSend {
     /// # Errors
     /// `BadArgument` if the previous round has not ended.
     pub fn start(&self) -> Result<()> {
-        // The offer may still be queued: it leaves before the partitions, whose context it names.
+        // The offer may still be queued; it is sent before the partitions, whose context it names.
         let mut round = self.round.borrow_mut();
         if !self.has_ended(&round) {
             return Err(wrong("start a partitioned send", "its previous round has not ended"));
@@ -94,7 +94,7 @@ impl PartitionedSend {
         Ok(())
     }
 
-    /// Whether no round is in progress, and the offer has left.
+    /// Whether no round is in progress, and the offer has been sent.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.offered.open() == 0 && self.has_ended(&self.round.borrow())
@@ -117,7 +117,7 @@ impl PartitionedSend {
         ended.map(Some)
     }
 
-    /// Abandons the send in any state: its memory is not read any more. It must not be started again, since partitions
+    /// Abandons the send in any state: its memory is no longer read. It must not be started again, since partitions
     /// that were cancelled are missing in the receiver's round.
     pub fn forget(&self, job: &Mailbox) {
         job.cancel(&self.offered);
@@ -126,7 +126,7 @@ impl PartitionedSend {
 }
 
 impl PartitionedReceive {
-    /// Starts a round. Sends nothing that a receive does not send.
+    /// Starts a round. Sends only messages that a receive sends.
     ///
     /// # Safety
     /// The memory of the sink satisfies the contract of [`Sink::memory`], until the round [is done](Self::is_done) or
@@ -158,9 +158,9 @@ impl PartitionedReceive {
         })
     }
 
-    /// Abandons a round in any state: its memory is not accessed any more. A receive whose offer has not arrived still
+    /// Abandons a round in any state: its memory is no longer accessed. A receive whose offer has not arrived still
     /// gets it, so that later receives are matched with later sends. Once the offer has arrived, the receive cannot be
-    /// started again, since it may have got a part of the partitions of the round.
+    /// started again, since it may have received some of the partitions of the round.
     pub fn forget(&self, job: &Mailbox) {
         if !self.is_done() {
             let waits = self.stage.get() == Stage::Waiting;
@@ -172,8 +172,8 @@ impl PartitionedReceive {
 
 impl Mailbox {
     /// Makes a partitioned send of `number` equal partitions of `source` to rank `target` of the job, and offers it to
-    /// the receiver. `partitions` is a context of its own ([`Job::new_context`](crate::Job::new_context)). Without a
-    /// target, partitions are sent nowhere.
+    /// the receiver. `partitions` is a context for this send alone ([`Job::new_context`](crate::Job::new_context)).
+    /// Without a target, partitions are not sent.
     ///
     /// # Errors `BadArgument` if `number` is 0, above [`MAX_PARTITIONS`] or does not divide the length; `NoSuchRank`,
     /// `PeerLost`, `Freed`.

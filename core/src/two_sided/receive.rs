@@ -21,7 +21,7 @@ fn awaited(context: u32, from: Option<u32>) -> Awaited {
 }
 
 impl Mailbox {
-    /// Starts a receive: the first message that fits `pattern` goes to `sink`; the part that exceeds the sink is
+    /// Starts a receive: the first message that matches `pattern` goes to `sink`; the part that exceeds the sink is
     /// discarded, which the [`Status`] shows. Does not wait. `receive` [is done](Receive::is_done) when it has ended.
     ///
     /// # Safety
@@ -54,9 +54,9 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Posts a receive into `len` bytes at `base`, if no unexpected message is there and there is nothing else to do for
-    /// it. Returns whether it was posted; otherwise nothing has changed, and
-    /// [`start_receive`](Self::start_receive) starts it, or has the error. Makes no progress.
+    /// Posts a receive into `len` bytes at `base`, if it needs no further work, such as an unexpected message. Returns
+    /// whether it was posted; otherwise nothing has changed, and [`start_receive`](Self::start_receive) starts it, or
+    /// returns the error. Makes no progress.
     ///
     /// # Safety
     /// The contract of [`start_receive`](Self::start_receive). `receive` [is done](Receive::is_done), and the source is
@@ -124,15 +124,15 @@ impl Mailbox {
         }
     }
 
-    /// Counts a message that is unexpected no longer as received, if its sender counts it against its credits.
+    /// Counts a formerly unexpected message as received, if its sender counts it against its credits.
     fn take_credits(&self, envelope: &Envelope, unexpected: &Unexpected) {
         if unexpected.counted {
             self.two_sided().credits.taken_from_store(envelope.source, unexpected.body.len());
         }
     }
 
-    /// Cancels a receive whose message has not arrived; `false` if it has arrived: then the receive ends as it would
-    /// have.
+    /// Cancels a receive whose message has not arrived. Returns `false` if the message has arrived: then the receive
+    /// ends as usual.
     #[must_use]
     pub fn cancel_receive(&self, receive: &Receive) -> bool {
         let Some(ticket) = receive.ticket.get() else { return false };
@@ -143,7 +143,7 @@ impl Mailbox {
         cancelled
     }
 
-    /// Abandons a receive in any state: its memory is not accessed any more. A message that it has matched is lost.
+    /// Abandons a receive in any state: its memory is no longer accessed. A message that it has matched is lost.
     pub fn forget_receive(&self, receive: &Receive) {
         if receive.is_done() || self.cancel_receive(receive) {
             return;
@@ -182,8 +182,8 @@ impl Mailbox {
         Ok(self.take_unexpected(pattern))
     }
 
-    /// Drops all posted receives and unexpected messages of a context whose team ends, with the partitions of messages
-    /// that no partitioned receive has taken.
+    /// Drops all posted receives and unexpected messages of a context whose team ends, and the partitions of messages
+    /// that no partitioned receive has matched.
     pub fn forget_context(&self, context: u32) {
         let (partitioned, offers) = self.two_sided().offers.borrow_mut().drain(context);
         partitioned.iter().for_each(|receive| receive.fail("its team has ended", Stage::Ended));

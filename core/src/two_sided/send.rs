@@ -18,7 +18,7 @@ use crate::tracked::Track;
 /// Mode of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The message may leave before its receive is posted, or wait for it.
+    /// The message may be sent before its receive is posted, or wait for it.
     Standard,
     /// The send completes only once its receive has begun.
     Synchronous,
@@ -91,7 +91,7 @@ pub(super) fn may_leave(header: &[u8], len: usize) -> bool {
 }
 
 impl Mailbox {
-    /// Starts to send a message to rank `target` of the job. Returns at once.
+    /// Starts to send a message to rank `target` of the job. Returns immediately.
     ///
     /// # Safety
     /// The memory of `source` stays valid and is not written until the send [is done](Sending::is_done) or
@@ -136,9 +136,9 @@ impl Mailbox {
         unsafe { self.start_open(target, header(context, tag), source, mode, eager) }
     }
 
-    /// Sends a standard message of contiguous bytes if it fits into one packet, or goes to this rank, and no
-    /// message is queued before it. Returns whether it was sent: then the memory is free. Otherwise nothing has changed,
-    /// and [`start_message`](Self::start_message) sends it, or has the error. Makes no progress.
+    /// Sends a standard message of contiguous bytes if it fits into one packet, or its target is this rank, and no
+    /// message is queued before it. Returns whether it was sent: then the memory is free. Otherwise nothing has
+    /// changed, and [`start_message`](Self::start_message) sends it, or returns the error. Makes no progress.
     ///
     /// # Safety
     /// `len` bytes at `base` are valid for reads.
@@ -153,7 +153,7 @@ impl Mailbox {
             return self.send_to_own_receive(Envelope { context, source: target, tag }, data);
         }
         let credits = &self.two_sided().credits;
-        // Longer messages may be better read, if the target can map their memory.
+        // For longer messages a read may be better, if the target can map their memory.
         let is_short = len <= am::room(self, HEADER) && len < self.message_cut_offs().read_intra;
         if !is_short || target >= self.size_number() || !credits.spend(target, len) {
             return false;
@@ -165,7 +165,7 @@ impl Mailbox {
         sent
     }
 
-    /// Sends a message of this rank to itself, if no other one is queued before it and it is not too long to copy.
+    /// Sends a message of this rank to itself, if no other message is queued before it and it is not too long to copy.
     #[inline(always)]
     fn send_to_own_receive(&self, envelope: Envelope, data: &[u8]) -> bool {
         if self.active_messages().has_own() || data.len() > am::SHORT_DATA && data.len() > am::eager(self, HEADER) {
@@ -179,7 +179,7 @@ impl Mailbox {
         true
     }
 
-    /// Keeps a copy of a message of this rank to itself for which no receive is posted.
+    /// Stores a copy of a message of this rank to itself for which no receive is posted.
     #[inline(never)]
     fn keep_own(&self, envelope: Envelope, data: &[u8]) {
         let body = am::Unexpected::Whole(SmallVec::from_slice(data));
@@ -226,7 +226,7 @@ impl Mailbox {
     }
 
     /// Withdraws a send whose receive has not begun: it ends with `Aborted` soon, even if the peer posts no receive. A
-    /// send whose receive has begun, or that has left already, ends as it would have.
+    /// send whose receive has begun, or that has been sent already, ends as usual.
     pub fn withdraw_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending {
             self.unspend_unsent(track);
@@ -234,8 +234,7 @@ impl Mailbox {
         }
     }
 
-    /// Abandons a send in any state: its memory is not read any more. A message that has not left completely is
-    /// cancelled.
+    /// Abandons a send in any state: its memory is no longer read. A message that is not completely sent is cancelled.
     pub fn forget_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending
             && track.open() > 0
@@ -245,7 +244,7 @@ impl Mailbox {
         }
     }
 
-    /// Returns the credits of the messages that `track` counts and that have not left.
+    /// Returns the credits of the messages that `track` counts and that have not been sent.
     fn unspend_unsent(&self, track: &Rc<Track>) {
         for (target, len) in self.active_messages().unsent(track) {
             self.two_sided().credits.unspend(target, len);

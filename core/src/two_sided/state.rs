@@ -81,7 +81,7 @@ pub(super) struct Unexpected {
     pub(super) counted: bool,
 }
 
-/// An unexpected message that was taken out of matching for a receive of its own
+/// An unexpected message that was taken out of matching for a separate receive
 /// ([`Mailbox::take_message`](super::Mailbox::take_message)). If it is dropped, the message is lost, and its sender may
 /// wait forever.
 #[must_use]
@@ -112,13 +112,13 @@ pub(super) fn status(envelope: &Envelope, unexpected: &Unexpected) -> Status {
 /// State of a receive.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
-    /// Not started, or the outcome has been taken.
+    /// It is not started, or its outcome has been taken.
     #[default]
     Idle,
     Ended,
     Failed,
     Posted,
-    /// Matched; the bytes are arriving.
+    /// It is matched; the bytes are arriving.
     Coming,
 }
 
@@ -143,19 +143,19 @@ impl EndedReceives {
 #[derive(Default)]
 pub struct Receive {
     stage: Cell<Stage>,
-    /// Whether the end is added to a list, which is `watch`.
+    /// Whether the end is added to the list `watch`.
     is_watched: Cell<bool>,
     watch: Cell<Option<(Rc<EndedReceives>, u32)>>,
     /// Destination of the bytes, while the receive is posted. Its memory is not accessed after the end.
     sink: Cell<Sink>,
     /// Token of the message whose bytes are arriving.
     token: Cell<Option<Token>>,
-    /// Result, if it has ended.
+    /// The result, if it has ended.
     status: Cell<Status>,
-    /// Error, if it has failed.
+    /// The error, if it has failed.
     error: Cell<Option<Error>>,
     pub(super) ticket: Cell<Option<Ticket>>,
-    /// The operation to show in the bill, if one is kept.
+    /// The operation to show in the bill, if one is recorded.
     pub(super) awaited: Cell<Option<Awaited>>,
 }
 
@@ -166,7 +166,7 @@ impl fmt::Debug for Receive {
 }
 
 impl Receive {
-    /// The operation that the receive waits for; unknown unless a bill is kept.
+    /// The operation that the receive waits for; unknown unless a bill is recorded.
     #[must_use]
     pub fn awaits(&self) -> Awaited {
         self.awaited.get().unwrap_or(Awaited::unknown("receive"))
@@ -178,7 +178,8 @@ impl Receive {
         Rc::default()
     }
 
-    /// Adds `number` to `ended` when the receive ends, at once if it is done, and to no former list. One end is added.
+    /// Adds `number` to `ended` when the receive ends, or immediately if it is done, and to no earlier list. Only one
+    /// end is added.
     pub fn watch(&self, ended: &Rc<EndedReceives>, number: u32) {
         if self.is_done() {
             return ended.add(number);
@@ -209,7 +210,7 @@ impl Receive {
     fn post(&self, sink: Sink) {
         let former = self.sink.replace(sink);
         debug_assert!(former.is_discard());
-        // Forgotten, since it owns nothing: a receive that ends takes its sink.
+        // The old sink owns nothing, since a receive that ends takes its sink; so its drop is skipped.
         std::mem::forget(former);
         self.stage.set(Stage::Posted);
     }
@@ -222,7 +223,7 @@ impl Receive {
         self.stage.set(Stage::Coming);
     }
 
-    /// Whether the receive has ended or was not started: its memory is not accessed any more.
+    /// Whether the receive has ended or was not started, so that its memory is no longer accessed.
     #[must_use]
     #[inline]
     pub fn is_done(&self) -> bool {
@@ -244,7 +245,7 @@ impl Receive {
         }
     }
 
-    /// The status of a receive that has ended well and whose outcome has not been taken.
+    /// The status of a receive that has ended without an error and whose outcome has not been taken.
     #[must_use]
     #[inline(always)]
     pub fn status(&self) -> Option<Status> {
@@ -314,7 +315,7 @@ impl Receive {
         if self.is_watched.get() {
             self.note_end();
         }
-        // Dropped last: dropping what a layout holds may reenter this module.
+        // The sink is dropped last: dropping a layout may reenter this module.
         drop(self.sink.take());
     }
 }

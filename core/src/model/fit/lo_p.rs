@@ -1,4 +1,4 @@
-//! LoP.
+//! Fit of LoP.
 
 use super::curve::{self, Start, Value, misfit};
 use super::robust::Linear;
