@@ -28,7 +28,7 @@ pub(super) const YIELD_LIMIT: Duration = Duration::from_millis(1);
 const WINDOW: Duration = Duration::from_millis(4);
 
 /// Number of windows in a round. In the first window all ranks yield, in the middle one all sleep.
-const ROUND: u64 = 32;
+const ROUND: u64 = 16;
 
 /// Number of windows of each kind that are measured before the better one is chosen; until then the two alternate.
 const FIRST: u32 = 2;
@@ -36,12 +36,18 @@ const FIRST: u32 = 2;
 /// A longer wait counts as one of this length, so that one wait for a rank that computes does not outweigh all others.
 const LONGEST_COUNTED: Duration = Duration::from_millis(10);
 
+/// Weight of the earlier mean for each window since the last one with such waits: the mean of the kind in use is that of
+/// its last few windows, the other kind's is that of its last one.
+const EARLIER_WEIGHT: f64 = 0.75;
+
 /// The time that waits of one kind have taken.
 #[derive(Debug, Default)]
 struct Taken {
-    /// Mean time of a wait in the windows so far, each of which weighs half as much as the next.
+    /// Mean time of a wait.
     mean: Cell<Duration>,
+    /// Number of windows with such waits, and the number of the last of them.
     windows: Cell<u32>,
+    last: Cell<u64>,
     /// Number of waits in the current window, and their total time.
     waits: Cell<u32>,
     time: Cell<Duration>,
@@ -53,12 +59,13 @@ impl Taken {
         self.time.set(self.time.get() + time.min(LONGEST_COUNTED));
     }
 
-    /// Ends the current window.
-    fn close(&self) {
+    /// Ends window `window`.
+    fn close(&self, window: u64) {
         let (waits, time) = (self.waits.take(), self.time.take());
         if waits > 0 {
-            let mean = time / waits;
-            self.mean.set(if self.windows.get() == 0 { mean } else { (self.mean.get() + mean) / 2 });
+            let passed = window.saturating_sub(self.last.replace(window)).min(1 << 10);
+            let earlier = if self.windows.get() == 0 { 0.0 } else { EARLIER_WEIGHT.powi(passed as i32) };
+            self.mean.set(self.mean.get().mul_f64(earlier) + (time / waits).mul_f64(1.0 - earlier));
             self.windows.set(self.windows.get().saturating_add(1));
         }
     }
@@ -82,9 +89,10 @@ impl LearnedBackoff {
     /// The choice for a wait that begins at `now`.
     pub(super) fn choose(&self, now: Duration) -> Backoff {
         let window = (now.as_nanos() / WINDOW.as_nanos()) as u64;
-        if self.window.replace(window) != window {
-            self.yielding.close();
-            self.sleeping.close();
+        let before = self.window.replace(window);
+        if before != window {
+            self.yielding.close(before);
+            self.sleeping.close(before);
         }
         let unknown = [&self.yielding, &self.sleeping].iter().any(|taken| taken.windows.get() < FIRST);
         match window % ROUND {
@@ -170,9 +178,9 @@ mod tests {
     fn long_wait_does_not_outweigh_the_others() {
         let taken = Taken::default();
         taken.record(Duration::from_secs(3600));
-        taken.close();
+        taken.close(1);
         assert_eq!(taken.mean.get(), LONGEST_COUNTED);
-        taken.close();
+        taken.close(2);
         assert_eq!(
             (taken.mean.get(), taken.windows.get()),
             (LONGEST_COUNTED, 1),
