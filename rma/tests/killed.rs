@@ -34,6 +34,7 @@ const PHASES: &[&str] = &[
     "layouts",
     "accumulates-fence",
     "accumulates-start",
+    "accumulates-lock",
     "user-window",
     "active-message",
     "dynamic",
@@ -189,6 +190,25 @@ fn rank(phase: &str) -> Result<()> {
                 }
             }
             Ok(())
+        }
+        // The victim nearly always holds the element lock when it dies.
+        "accumulates-lock" => {
+            let len = if me == 0 { 1 << 17 } else { 0 };
+            let (w, ones) = (LockWindow::<f64>::allocate(&team, len)?, vec![1.0; 1 << 17]);
+            team.barrier()?;
+            w.lock_all(Assert::empty(), |e| {
+                if me == VICTIM {
+                    std::thread::spawn(move || {
+                        std::thread::sleep(std::time::Duration::from_millis(100));
+                        die(me);
+                    });
+                }
+                for _ in 0..if me == VICTIM { usize::MAX } else { 20 } {
+                    e.accumulate(Op::Sum, if me == VICTIM { &ones } else { &ones[..2] }, 0, 0)?;
+                    e.flush(0)?;
+                }
+                team.barrier()
+            })
         }
         "user-window" => {
             let w = LockWindow::<u64>::from_vec(&team, vec![0; 100])?;

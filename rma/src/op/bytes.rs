@@ -21,43 +21,13 @@ use super::{ElementType, Op, kernel};
 /// to `target` is by these kernels or word-wise copies.
 pub unsafe fn apply_bytes(code: u32, target: *mut u8, operand: *const u8, old: *mut u8, bytes: usize) -> bool {
     let Some((op, ty)) = read(code, target, bytes) else { return false };
-    let count = bytes / ty.size();
     // SAFETY: alignment and length were checked; the ranges are valid by the contract.
-    unsafe {
-        if old.is_null() {
-            kernel::accumulate(op, ty, target, operand, count);
-        } else {
-            kernel::fetch_accumulate(op, ty, target, operand, old, count);
-        }
-    }
-    true
-}
-
-/// [`apply_bytes`] by plain loads and stores.
-///
-/// # Safety
-/// The contract of [`apply_bytes`], and no other rank updates the elements while the call runs.
-pub(crate) unsafe fn apply_exclusively(
-    code: u32,
-    target: *mut u8,
-    operand: *const u8,
-    old: *mut u8,
-    bytes: usize,
-) -> bool {
-    let Some((op, ty)) = read(code, target, bytes) else { return false };
-    // SAFETY: alignment and length were checked; the ranges are valid by the contract. Where operands are replaced by
-    // previous values, one element is done after the other.
-    unsafe {
-        if !old.is_null() && op != Op::NoOp && operand.addr().abs_diff(old.addr()) < bytes {
-            return apply_bytes(code, target, operand, old, bytes);
-        }
-        kernel::update_exclusively(op, ty, target, operand, old, bytes / ty.size());
-    }
+    unsafe { kernel::update_atomically(op, ty, target, operand, old, bytes / ty.size()) };
     true
 }
 
 /// The operation and the type of a code, if they suit a target of `bytes` bytes.
-fn read(code: u32, target: *const u8, bytes: usize) -> Option<(Op, ElementType)> {
+pub(crate) fn read(code: u32, target: *const u8, bytes: usize) -> Option<(Op, ElementType)> {
     let [number, ty, ..] = code.to_le_bytes();
     let (op, ty) = (Op::try_from(number).ok()?, ElementType::try_from(ty).ok()?);
     // The device hints in the upper half may be absent, but must not be wrong.

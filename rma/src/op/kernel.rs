@@ -145,11 +145,11 @@ pub fn combine<T: Element>(op: Op, acc: &mut [T], operand: &[T]) -> Result<()> {
     Ok(())
 }
 
-/// [`fetch_accumulate`] by plain loads and stores, or [`accumulate`] if `result` is null.
+/// [`fetch_accumulate`], or [`accumulate`] if `result` is null.
 ///
 /// # Safety
-/// The contract of [`fetch_accumulate`], and no other rank updates the elements while the call runs.
-pub(super) unsafe fn update_exclusively(
+/// The contract of [`fetch_accumulate`].
+pub(crate) unsafe fn update_atomically(
     op: Op,
     ty: ElementType,
     target: *mut u8,
@@ -157,22 +157,47 @@ pub(super) unsafe fn update_exclusively(
     result: *mut u8,
     count: usize,
 ) {
-    // SAFETY: by the contract. A peer's load or store of the elements at the same time, which finds or leaves any of their
-    // values, is unknown to the compiler, which does not see this loop from its callers.
+    // SAFETY: the same contract.
+    unsafe {
+        if result.is_null() {
+            accumulate(op, ty, target, operand, count);
+        } else {
+            fetch_accumulate(op, ty, target, operand, result, count);
+        }
+    }
+}
+
+/// [`update_atomically`] by plain loads and stores. Operands may be replaced by the previous values.
+///
+/// # Safety
+/// The contract of [`update_atomically`], and no other rank updates the elements while the call runs.
+pub(crate) unsafe fn update_exclusively(
+    op: Op,
+    ty: ElementType,
+    target: *mut u8,
+    operand: *const u8,
+    result: *mut u8,
+    count: usize,
+) {
+    // SAFETY: by the contract. A peer may load or store the elements at the same time, which the compiler must not see: the
+    // loop is not inlined.
     unsafe {
         if !result.is_null() {
-            copy::load(target, result, count * ty.size());
+            let len = count * ty.size();
+            if op != Op::NoOp && operand.addr().abs_diff(result.addr()) < len {
+                // One element after the other.
+                return fetch_accumulate(op, ty, target, operand, result, count);
+            }
+            copy::load(target, result, len);
         }
-        with_type!(ty, T => {
-            let combine: unsafe fn(Op, *mut T, *const T, usize) = combine_raw::<T>;
-            std::hint::black_box(combine)(op, target.cast(), operand.cast(), count);
-        });
+        with_type!(ty, T => combine_raw::<T>(op, target.cast(), operand.cast(), count));
     }
 }
 
 /// # Safety
 /// `acc` is aligned and valid for reads and writes, and `operand`, unless for [`Op::NoOp`], valid for reads of `count`
 /// elements.
+#[inline(never)]
 unsafe fn combine_raw<T: Element>(op: Op, acc: *mut T, operand: *const T, count: usize) {
     /// The same loops in wider registers.
     #[cfg(target_arch = "x86_64")]

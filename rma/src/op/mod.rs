@@ -137,4 +137,4 @@ pub fn code(op: Op, ty: ElementType) -> u32 {
 }
 
 pub use bytes::apply_bytes;
-pub(crate) use bytes::apply_exclusively;
+pub(crate) use bytes::read;

@@ -15,18 +15,34 @@ use farside_core::{Error, ErrorKind, Result};
 use super::element_lock::ElementAccess;
 use super::item::{Item, narrow, widen};
 use super::{RawWindow, Target, word};
-use crate::op::{CasElement, Element, ElementType, Op, apply_bytes, apply_exclusively, code};
+use crate::op::{CasElement, Element, ElementType, Op, code, kernel, read};
 
 impl ElementAccess<'_> {
-    /// Makes an accumulate of `len` bytes at `to`. Returns `false`, and changes nothing, for a malformed one.
+    /// Makes an accumulate of elements that this access was granted for; previous values go to `old` unless it is null.
     ///
     /// # Safety
-    /// The contract of [`apply_bytes`], for elements that this access was granted for.
-    #[inline(always)]
+    /// The contract of [`kernel::fetch_accumulate`].
+    #[inline]
+    unsafe fn update(&self, op: Op, ty: ElementType, to: *mut u8, operand: *const u8, old: *mut u8, count: usize) {
+        // SAFETY: the same contract; nobody else updates the elements during an exclusive access.
+        unsafe {
+            if self.is_exclusive() {
+                kernel::update_exclusively(op, ty, to, operand, old, count);
+            } else {
+                kernel::update_atomically(op, ty, to, operand, old, count);
+            }
+        }
+    }
+
+    /// [`update`](Self::update) by wire code. Returns `false`, and changes nothing, for a malformed one.
+    ///
+    /// # Safety
+    /// The contract of [`apply_bytes`](crate::op::apply_bytes).
     pub(super) unsafe fn apply(&self, code: u32, to: *mut u8, operand: *const u8, old: *mut u8, len: usize) -> bool {
-        let apply = if self.is_exclusive() { apply_exclusively } else { apply_bytes };
-        // SAFETY: the same contract.
-        unsafe { apply(code, to, operand, old, len) }
+        let Some((op, ty)) = read(code, to, len) else { return false };
+        // SAFETY: alignment and length were checked; the ranges are valid by the contract.
+        unsafe { self.update(op, ty, to, operand, old, len / ty.size()) };
+        true
     }
 }
 
@@ -79,8 +95,9 @@ impl RawWindow {
         offset: usize,
     ) -> bool {
         let len = size_of::<T>();
-        let Some(to) = self.direct(target, offset, len) else { return false };
-        if !self.takes_singles(&self.targets[target]) {
+        let Some(t) = self.targets.get(target) else { return false };
+        let Some(to) = self.direct_at(t, offset, len) else { return false };
+        if !self.takes_singles(t) {
             // SAFETY: the same contract.
             return unsafe { self.try_accumulate_array(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) };
         }
@@ -95,9 +112,9 @@ impl RawWindow {
             let x = operand.read_unaligned();
             if old.is_null() {
                 self.operations.stored.set(true);
-                crate::op::kernel::apply(op, to.cast::<T>(), x);
+                kernel::apply(op, to.cast::<T>(), x);
             } else {
-                old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
+                old.write_unaligned(kernel::fetch_apply(op, to.cast::<T>(), x));
             }
         }
         true
@@ -121,19 +138,18 @@ impl RawWindow {
         target: usize,
         offset: usize,
     ) -> bool {
-        let Some(to) = self.direct(target, offset, len) else { return false };
-        let t = &self.targets[target];
-        if !(self.mapped || self.takes_atomics(t)) || !(old.is_null() || self.job.store_order().may_load()) {
-            return false;
-        }
+        let Some(t) = self.targets.get(target) else { return false };
+        let to = self.direct_at(t, offset, len).filter(|to| to.addr().is_multiple_of(ty.size()) && op.allowed(ty));
+        let may_load = || old.is_null() || self.job.store_order().may_load();
+        let Some(to) = to.filter(|_| (self.mapped || self.takes_atomics(t)) && may_load()) else { return false };
         let Some(access) = self.try_enter_elements(t, len == ty.size()) else { return false };
-        // SAFETY: inside the target's mapped memory, which all ranks update so; the buffers are valid by the contract.
-        let is_made = unsafe { access.apply(code(op, ty), to, operand, old, len) };
-        if is_made {
-            self.stats().add(Kind::Accumulate, len);
-            self.operations.stored.set(self.operations.stored.get() || old.is_null());
+        self.stats().add(Kind::Accumulate, len);
+        if old.is_null() {
+            self.operations.stored.set(true);
         }
-        is_made
+        // SAFETY: inside the target's mapped memory, which all ranks update so; the buffers are valid by the contract.
+        unsafe { access.update(op, ty, to, operand, old, len / ty.size()) };
+        true
     }
 
     /// Accumulates elements of the type `ty`; the length is in bytes.
@@ -205,18 +221,24 @@ impl RawWindow {
         offset: usize,
     ) -> bool {
         let len = size_of::<T>();
-        let to = self.direct(target, offset, len);
+        let Some(t) = self.targets.get(target) else { return false };
+        let to = self.direct_at(t, offset, len);
         let to = to.filter(|to| to.addr().is_multiple_of(len) && self.job.store_order().may_load());
         let Some(to) = to else { return false };
-        let t = &self.targets[target];
-        let access = if self.takes_singles(t) { Some(ElementAccess::ATOMIC) } else { self.enter_single(t) };
-        if access.is_none() {
-            return false;
+        let swap = || {
+            self.stats().add(Kind::CompareSwap, len);
+            // SAFETY: an aligned integer inside the target's mapped memory; `old` is valid by the contract.
+            unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, widen(expected), widen(desired)))) };
+        };
+        if self.takes_singles(t) {
+            swap();
+            return true;
         }
-        self.stats().add(Kind::CompareSwap, len);
-        // SAFETY: an aligned integer inside the target's mapped memory; `old` is valid by the contract.
-        unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, widen(expected), widen(desired)))) };
-        true
+        let access = self.enter_single(t);
+        access.is_some_and(|_access| {
+            swap();
+            true
+        })
     }
 
     /// Tries to enter for an update of elements of `t`, of a single one or of several.

@@ -281,3 +281,29 @@ fn accumulate_of_many_elements_loses_no_single_update_meanwhile() {
         within(120, "updates", run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
     }
 }
+
+/// An accumulate of any length on a mapped window is counted as one, and its lock as nothing: it sends no message.
+#[test]
+fn accumulate_on_a_mapped_window_costs_no_message_for_its_lock() {
+    let run = |team: &Team| {
+        let (ones, nowhere) = ([1.0f64; 512], std::ptr::null_mut());
+        let w = RawWindow::allocate(team, size_of_val(&ones), Options::default())?;
+        w.lock_all(Assert::NOCHECK)?;
+        for n in [1, 2, 512] {
+            let before = team.job().stats();
+            // SAFETY: the operand outlives the flush.
+            unsafe { w.accumulate(Op::Sum, ones.as_ptr(), nowhere, n, 1 - team.rank(), 0) }?;
+            w.flush(1 - team.rank())?;
+            let spent = team.job().stats() - before;
+            if w.is_mapped() {
+                let counted = (spent.messages(), spent.count(Kind::Accumulate), spent.bytes(Kind::Accumulate));
+                assert_eq!(counted, (1, 1, 8 * n as u64));
+            }
+        }
+        w.unlock_all()?;
+        w.free()
+    };
+    for config in config::these(&[config::MAPPED]) {
+        config.run(2, run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
+    }
+}
