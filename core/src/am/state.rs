@@ -146,18 +146,22 @@ impl<J> ActiveMessages<J> {
     }
 
     /// The handler of a message from `source`.
+    #[inline]
     pub(super) fn handler_for(&self, id: u16, source: u32) -> Result<Handler<J>> {
-        let dropped = || -> Option<Handler<J>> {
-            let ended = self.handlers.borrow().is_free(id);
-            ended.then(|| -> Handler<J> { Rc::new(|_: Message<'_>| Delivery::Done) })
-        };
+        self.handler(id).map_or_else(|| self.other_handler(id, source), Ok)
+    }
+
+    /// The handler of a message whose number has none.
+    #[cold]
+    fn other_handler(&self, id: u16, source: u32) -> Result<Handler<J>> {
         // A peer may send to a listener that has ended before it learns that: what it sends is dropped.
-        self.handler(id).or_else(dropped).ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "receive an active message")
-                .peer(source)
-                .cause(format!("no handler {id}"))
-                .remedy("register the handler on every rank before the first message to it")
-        })
+        if self.handlers.borrow().is_free(id) {
+            return Ok(Rc::new(|_: Message<'_>| Delivery::Done));
+        }
+        Err(Error::new(ErrorKind::Protocol, "receive an active message")
+            .peer(source)
+            .cause(format!("no handler {id}"))
+            .remedy("register the handler on every rank before the first message to it"))
     }
 
     /// A number, never given before, for a message that packets have to refer to.

@@ -150,7 +150,9 @@ impl<T, const N: usize> Slab<T, N> {
         let slot = self.free;
         let Some(at) = self.slots.get_mut(slot as usize) else { return self.add(content, number) };
         self.free = at.number as u32;
-        (at.content, at.number) = (Some(content), number);
+        at.number = number;
+        // A free slot has no content to drop.
+        std::mem::forget(at.content.replace(content));
         Ticket { slot, generation: at.generation }
     }
 
@@ -244,13 +246,17 @@ impl<R, M> Matching<R, M> {
     pub(crate) fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
         let Envelope { context, source, tag } = *envelope;
         let exact = self.receives.head(&Pattern::exact(context, source, tag));
-        let first = if self.waiting[1..] == [0; KINDS - 1] { exact } else { self.first_posted(envelope, exact) };
+        let first = if self.waiting[1..] == [0; KINDS - 1] {
+            exact
+        } else {
+            self.first_posted(Envelope { context, source, tag }, exact)
+        };
         self.unpost(first)
     }
 
     /// The first posted among `exact` and the matching receives that leave source or tag open.
     #[inline(never)]
-    fn first_posted(&self, envelope: &Envelope, exact: u32) -> u32 {
+    fn first_posted(&self, envelope: Envelope, exact: u32) -> u32 {
         let kinds = (1..KINDS).filter(|kind| self.waiting[*kind] > 0);
         let heads = kinds.map(|kind| self.receives.head(&envelope.pattern(kind)));
         let number = |slot: &u32| self.posted.slots.get(*slot as usize).map_or(u64::MAX, |at| at.number);

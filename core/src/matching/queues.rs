@@ -1,6 +1,8 @@
 //! Queues by pattern, whose members are linked through their slots, so that any member is removed in constant time. An
 //! empty queue stays for later members of its pattern, until its place is needed.
 
+use std::cell::Cell;
+
 use super::{END, Pattern, Slot};
 
 /// The neighbours of a slot in a queue, and the queue.
@@ -34,11 +36,13 @@ pub(super) struct Queues {
     buckets: Vec<u32>,
     /// Queues that are in no bucket.
     free: Vec<u32>,
+    /// The queue that was found last: most receives and messages have the pattern of the one before. Not a free one.
+    recent: Cell<u32>,
 }
 
 impl Default for Queues {
     fn default() -> Self {
-        Self { queues: Vec::new(), buckets: vec![END; 16], free: Vec::new() }
+        Self { queues: Vec::new(), buckets: vec![END; 16], free: Vec::new(), recent: Cell::new(END) }
     }
 }
 
@@ -51,11 +55,17 @@ impl Queues {
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
+    /// The queue of the pattern that was found last, if it is this one.
     #[inline(always)]
-    fn find(&self, pattern: &Pattern) -> Option<u32> {
-        let mut at = self.buckets[self.bucket(pattern)];
+    fn found_last(&self, pattern: &Pattern) -> Option<&Queue> {
+        self.queues.get(self.recent.get() as usize).filter(|queue| queue.pattern == *pattern)
+    }
+
+    fn look_up(&self, pattern: Pattern) -> Option<u32> {
+        let mut at = self.buckets[self.bucket(&pattern)];
         while let Some(queue) = self.queues.get(at as usize) {
-            if queue.pattern == *pattern {
+            if queue.pattern == pattern {
+                self.recent.set(at);
                 return Some(at);
             }
             at = queue.next;
@@ -66,7 +76,15 @@ impl Queues {
     /// The first member of a pattern's queue; `END` if it has none.
     #[inline(always)]
     pub(super) fn head(&self, pattern: &Pattern) -> u32 {
-        self.find(pattern).map_or(END, |at| self.queues[at as usize].first)
+        match self.found_last(pattern) {
+            Some(queue) => queue.first,
+            None => self.other_head(*pattern),
+        }
+    }
+
+    #[inline(never)]
+    fn other_head(&self, pattern: Pattern) -> u32 {
+        self.look_up(pattern).map_or(END, |at| self.queues[at as usize].first)
     }
 
     /// Adds a queue for a pattern that has none.
@@ -98,6 +116,7 @@ impl Queues {
     fn rebuild(&mut self) {
         let all = 0..self.queues.len() as u32;
         let (free, used): (Vec<u32>, Vec<u32>) = all.partition(|at| self.queues[*at as usize].first == END);
+        self.recent.set(END);
         let factor = if free.len() < used.len() { 2 } else { 1 };
         self.buckets = vec![END; self.buckets.len() * factor];
         self.free = free;
@@ -116,7 +135,10 @@ impl Queues {
         kind: usize,
         slots: &mut [Slot<T, N>],
     ) {
-        let at = self.find(&pattern).unwrap_or_else(|| self.add(pattern));
+        let at = match self.found_last(&pattern) {
+            Some(_) => self.recent.get(),
+            None => self.look_up(pattern).unwrap_or_else(|| self.add(pattern)),
+        };
         let queue = &mut self.queues[at as usize];
         let previous = std::mem::replace(&mut queue.last, slot);
         slots[slot as usize].links[kind] = Link { previous, next: END, queue: at };

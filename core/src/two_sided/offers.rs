@@ -118,7 +118,7 @@ impl PartitionedReceive {
             return;
         }
         let posted = self.post(source, offer, |receive, pattern, sink| {
-            two_sided.post(receive, pattern, sink);
+            receive.post(&mut two_sided.matching.borrow_mut(), pattern, sink);
             Ok(())
         });
         debug_assert!(posted.is_ok());

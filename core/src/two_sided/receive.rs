@@ -50,7 +50,7 @@ impl Mailbox {
             bill.called_for(Account::team(pattern.context()), RECEIVE, pattern.source());
             receive.awaited.set(Some(awaited(pattern.context(), pattern.source())));
         }
-        two_sided.post(receive, pattern, sink);
+        receive.post(&mut two_sided.matching.borrow_mut(), pattern, sink);
         Ok(())
     }
 
@@ -65,12 +65,16 @@ impl Mailbox {
     pub unsafe fn try_post_receive(&self, receive: &Rc<Receive>, pattern: Pattern, base: *mut u8, len: usize) -> bool {
         debug_assert!(receive.is_done());
         let two_sided = self.two_sided();
-        if !self.is_plain() || two_sided.owes_credit() || two_sided.has_unexpected() {
+        if !self.is_plain() || two_sided.owes_credit() {
             return false;
         }
-        // SAFETY: the same contract.
-        two_sided.post(receive, pattern, unsafe { Sink::memory(base, len) });
-        true
+        let mut matching = two_sided.matching.borrow_mut();
+        let may_post = matching.unexpected() == 0;
+        if may_post {
+            // SAFETY: the same contract.
+            receive.post(&mut matching, pattern, unsafe { Sink::memory(base, len) });
+        }
+        may_post
     }
 
     /// Takes the unexpected message that a receive of `pattern` gets. Drops messages that their senders have withdrawn.

@@ -108,7 +108,6 @@ impl Mailbox {
         source: Source,
         mode: Mode,
     ) -> Result<Sending> {
-        const OP: &str = "send a message";
         if mode == Mode::Standard
             && let Source::Bytes(block) = &source
             // SAFETY: the same contract.
@@ -116,6 +115,27 @@ impl Mailbox {
         {
             return Ok(Sending::Done);
         }
+        // SAFETY: the same contract.
+        unsafe { self.start_open_message(target, context, tag, source, mode) }
+    }
+
+    /// [`start_message`](Self::start_message) of a message that [`try_send_message`](Self::try_send_message) has not sent.
+    ///
+    /// # Safety
+    /// The contract of [`start_message`](Self::start_message).
+    ///
+    /// # Errors
+    /// Those of [`start_message`](Self::start_message).
+    #[inline(never)]
+    pub unsafe fn start_open_message(
+        &self,
+        target: u32,
+        context: u32,
+        tag: i32,
+        source: Source,
+        mode: Mode,
+    ) -> Result<Sending> {
+        const OP: &str = "send a message";
         self.running(OP)?;
         if target >= self.size_number() {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target).rank(self.rank()));
@@ -137,8 +157,8 @@ impl Mailbox {
     }
 
     /// Sends a standard message of contiguous bytes if it fits into one packet, or its target is this rank, and no
-    /// message is queued before it. Returns whether it was sent: then the memory is free. Otherwise nothing has
-    /// changed, and [`start_message`](Self::start_message) sends it, or returns the error. Makes no progress.
+    /// message is queued before it. Returns whether it was sent: then the memory is free. Otherwise nothing has changed,
+    /// and [`start_open_message`](Self::start_open_message) sends it, or returns the error. Makes no progress.
     ///
     /// # Safety
     /// `len` bytes at `base` are valid for reads.
@@ -190,7 +210,6 @@ impl Mailbox {
     ///
     /// # Safety
     /// The contract of [`start_message`](Self::start_message).
-    #[inline(never)]
     unsafe fn start_open(&self, target: u32, words: u64, source: Source, mode: Mode, eager: bool) -> Result<Sending> {
         let (track, len) = (Track::new(), source.len());
         if !eager {

@@ -45,14 +45,6 @@ impl TwoSided {
         self.matching.borrow().unexpected() > 0
     }
 
-    /// Posts a receive whose message has not arrived.
-    #[inline(always)]
-    pub(super) fn post(&self, receive: &Rc<Receive>, pattern: Pattern, sink: Sink) {
-        receive.post(sink);
-        let ticket = self.matching.borrow_mut().post(pattern, Rc::clone(receive));
-        receive.ticket.set(Some(ticket));
-    }
-
     /// Counts of the posted receives and of the unexpected messages.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
@@ -205,14 +197,15 @@ impl Receive {
         if self.is_done() { Ok(()) } else { Err(wrong("the receive before it has not ended")) }
     }
 
-    /// Starts the receive as posted: its message has not arrived.
+    /// Posts the receive: its message has not arrived.
     #[inline(always)]
-    fn post(&self, sink: Sink) {
+    pub(super) fn post(self: &Rc<Self>, matching: &mut Matching<Rc<Self>, Unexpected>, pattern: Pattern, sink: Sink) {
         let former = self.sink.replace(sink);
         debug_assert!(former.is_discard());
         // The old sink owns nothing, since a receive that ends takes its sink; so its drop is skipped.
         std::mem::forget(former);
         self.stage.set(Stage::Posted);
+        self.ticket.set(Some(matching.post(pattern, Rc::clone(self))));
     }
 
     /// Starts the receive as matched: its message is arriving.
@@ -263,14 +256,23 @@ impl Receive {
     #[inline(always)]
     pub(super) fn take(&self, envelope: Envelope, data: Payload<'_>) {
         let sink = self.sink.take();
-        match sink.take_into_memory(data) {
-            Some(kept) => {
+        match (sink.take_into_memory(data), data) {
+            (Some(kept), _) => {
                 // A memory sink owns nothing, so its drop is skipped.
                 std::mem::forget(sink);
                 self.came(envelope, data.len(), kept);
             }
-            None => self.fill(envelope, sink, data),
+            // Bytes are passed in registers.
+            (None, Payload::Bytes(bytes)) => self.fill_bytes(envelope.source, envelope.tag, sink, bytes),
+            (None, data) => self.fill(envelope, sink, data),
         }
+    }
+
+    /// [`fill`](Self::fill) with bytes.
+    #[inline(never)]
+    fn fill_bytes(&self, source: u32, tag: i32, sink: Sink, bytes: &[u8]) {
+        // The context is not used any more.
+        self.fill(Envelope { context: 0, source, tag }, sink, Payload::Bytes(bytes));
     }
 
     /// Takes the token of the message whose bytes are arriving, if any.
