@@ -138,10 +138,11 @@ impl Attached {
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 #[derive(Debug)]
+#[repr(C)] // so that the window is at its beginning
 pub struct RawDynamicWindow {
-    attachments: Rc<Attachments>,
     /// The window whose epochs operations by address belong to.
     epochs: RawWindow,
+    attachments: Rc<Attachments>,
     attached: RefCell<Attached>,
     last: Cell<u64>,
 }

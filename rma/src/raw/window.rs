@@ -239,12 +239,12 @@ impl RawWindow {
     /// [`direct`](Self::direct), also for a target that was made later.
     #[inline(always)]
     pub(super) fn direct_at(&self, t: &Target, offset: usize, len: usize) -> Option<*mut u8> {
-        if t.ready.get() == self.epoch.get() && offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
-            Some(t.base.wrapping_add(offset))
-        } else {
-            self.attachments.as_ref()?;
-            self.direct_attached(t, offset, len)
+        let is_inside = t.hi.checked_sub(len).is_some_and(|last| t.lo <= offset && offset <= last);
+        if is_inside && t.ready.get() == self.epoch.get() {
+            return Some(t.base.wrapping_add(offset));
         }
+        self.attachments.as_ref()?;
+        self.direct_attached(t, offset, len)
     }
 
     /// [`direct`](Self::direct) for attached memory. Not inlined, so that the path for other memory stays short.
@@ -377,8 +377,10 @@ impl RawWindow {
     /// `into` is valid for writes of `len` bytes.
     #[inline(always)]
     pub unsafe fn try_get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> bool {
-        let from = self.direct(target, offset, len).filter(|_| self.job.store_order().may_load());
-        let Some(from) = from else { return false };
+        let Some(from) = self.direct(target, offset, len) else { return false };
+        if !self.job.store_order().may_load() {
+            return false;
+        }
         self.stats().add(Kind::Read, len);
         // SAFETY: as in `try_put`.
         unsafe { copy::load(from, into, len) };
