@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use crate::table::{Constant, Function, Mark, Parameter, Table};
 
-/// Functions with a form `try_X` in their module, which does the usual case: see `entry::at_once`.
+/// Functions whose first part does the usual case: see `entry::Usual`.
 const AT_ONCE: [&str; 14] = [
     "MPI_Send",
     "MPI_Isend",
@@ -222,8 +222,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         None => (implementation(table, model), arguments(&function.parameters)),
     };
     let arguments = arguments.join(", ");
-    let now = AT_ONCE.contains(&function.base());
-    let now = now.then(|| format!("crate::{module}::try_{implementation}(runtime, {arguments})"));
+    let is_at_once = AT_ONCE.contains(&function.base());
     let body = if module == "tool" && function.mark != Mark::NotYet {
         // Errors are returned, without an error handler.
         format!("crate::tool::{implementation}({passed})")
@@ -242,30 +241,28 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
             Mark::NotYet => format!("not_yet(\"{name}\", {on})"),
             mark => {
                 let comma = if arguments.is_empty() { "" } else { ", " };
-                let now = now.as_ref().map_or_else(String::new, |now| {
-                    format!("if try_unbiased(call, |runtime| {now}) {{ return Ok(()); }}\n")
-                });
                 // As other libraries do, a function that fails to make a communicator gives the null handle.
                 let failed = made_comm(function).map_or_else(String::new, |made| {
                     let new = argument(module, made, false);
                     let null = "crate::constants::MPI_COMM_NULL";
                     format!(".inspect_err(|_| _ = {}.map(|made| made.set({null})))", new.trim_end_matches('?'))
                 });
+                let (call, complete) = if is_at_once { ("Usual::of(call)", ".map(drop)") } else { ("call", "") };
                 format!(
                     "enter(\"{name}\", {large}, When::{mark:?}, {on}, {handles}, |call| {{\n\
-                     {now}crate::{module}::{implementation}(call{comma}{arguments}){failed}\n}})"
+                     crate::{module}::{implementation}({call}{comma}{arguments}){failed}{complete}\n}})"
                 )
             }
         }
     };
     let lower = name.to_lowercase();
-    let body = match now {
-        Some(now) => {
-            let checked = format!("{lower}_checked");
-            write_body(out, &checked, &parameters, &returns, &body);
-            format!("if at_once(|runtime| {now}) {{ return crate::constants::MPI_SUCCESS; }}\n{checked}({passed})")
-        }
-        None => body,
+    let body = if is_at_once {
+        let checked = format!("{lower}_checked");
+        write_body(out, &checked, &parameters, &returns, &body);
+        let call = format!("|call| crate::{module}::{implementation}(call, {arguments})");
+        format!("if at_once({call}) {{ return crate::constants::MPI_SUCCESS; }}\n{checked}({passed})")
+    } else {
+        body
     };
     write_body(out, &lower, &parameters, &returns, &body);
     for prefix in ["", "P"] {

@@ -317,8 +317,15 @@ impl StatusOut {
 
     /// Sets all fields but the error, which only functions that complete several requests set.
     #[inline]
-    pub fn set(self, mut status: Status) {
+    pub fn set(self, status: Status) {
+        self.set_made(|| status);
+    }
+
+    /// [`set`](Self::set) with a status that is made only if it is not ignored.
+    #[inline]
+    pub fn set_made(self, make: impl FnOnce() -> Status) {
         if !self.0.is_null() {
+            let mut status = make();
             // SAFETY: the caller of `new` guarantees the pointer; C programs need not align.
             unsafe {
                 status.error = (&raw const (*self.0).error).read_unaligned();

@@ -59,7 +59,7 @@ pub fn send(call: &Call<'_>, comm: &CommObject, to: (u32, c_int), data: &Data) -
         ));
     }
     let copy = data.copied()?;
-    let sending = start_send(comm, to, Mode::Standard, &Data::of(&copy))?;
+    let sending = start_send(comm, to, (Mode::Standard, false), &Data::of(&copy))?;
     let number = buffer.sent.get() + 1;
     buffer.sent.set(number);
     if !sending.is_done() {

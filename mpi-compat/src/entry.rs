@@ -1,6 +1,7 @@
 //! The entry of every call: takes the lock, and passes an error to its handler.
 
 use std::ffi::c_int;
+use std::ops::Deref;
 
 use crate::constants::*;
 use crate::errors::{self, HandlerCall, On};
@@ -15,22 +16,57 @@ pub enum When {
     Always,
 }
 
-/// Runs the usual case of a function in the thread to which the lock is biased: `now` returns whether the call is
-/// complete, and otherwise has changed nothing. Nothing of it is needed after a call, so it saves no registers.
+/// A call of a function that borrows its objects in the usual case. Its first part does that case or nothing; the rest holds
+/// its objects, and has every error.
+#[derive(Clone, Copy)]
+pub struct Usual<'a> {
+    runtime: &'a Runtime,
+    /// `None` for the first part alone.
+    call: Option<&'a Call<'a>>,
+}
+
+impl<'a> Usual<'a> {
+    /// The whole call.
+    #[inline(always)]
+    pub fn of(call: &'a Call<'a>) -> Self {
+        Self { runtime: call, call: Some(call) }
+    }
+
+    /// Whether the first part is to be done: in the thread to which the lock is biased, by [`at_once`].
+    #[inline(always)]
+    pub fn is_first(self) -> bool {
+        self.call.is_none() || !LOCK.is_biased()
+    }
+
+    /// Runs the rest of the call; returns whether the call is complete.
+    ///
+    /// # Errors
+    /// Those of `rest`.
+    #[inline(always)]
+    pub fn rest(self, rest: impl FnOnce(&Call<'_>) -> Result) -> Result<bool> {
+        self.call.map_or(Ok(false), |call| rest(call).map(|()| true))
+    }
+}
+
+impl Deref for Usual<'_> {
+    type Target = Runtime;
+
+    #[inline(always)]
+    fn deref(&self) -> &Runtime {
+        self.runtime
+    }
+}
+
+/// Runs the first part of a call in the thread to which the lock is biased; returns whether the call is complete. Nothing of
+/// it is needed after a call, so it saves no registers.
 #[inline(always)]
-pub fn at_once(now: impl FnOnce(&Runtime) -> Result<bool>) -> bool {
+pub fn at_once(call: impl FnOnce(Usual<'_>) -> Result<bool>) -> bool {
     let Some(biased) = Biased::new() else { return false };
-    let done = now(Runtime::of_biased(&biased)).unwrap_or(false);
+    let done = call(Usual { runtime: Runtime::of_biased(&biased), call: None }).unwrap_or(false);
     if !done {
         biased.take_again();
     }
     done
-}
-
-/// Runs the usual case of a function in a thread to which the lock is not biased; in any other, [`at_once`] has tried.
-#[inline(always)]
-pub fn try_unbiased(call: &Call<'_>, now: impl FnOnce(&Runtime) -> Result<bool>) -> bool {
-    !LOCK.is_biased() && now(call).unwrap_or(false)
 }
 
 /// Runs the body of a function, and calls an error handler if it fails. `handles` are the names and values of the

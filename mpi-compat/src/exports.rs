@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 #[allow(clippy::wildcard_imports)] // as many of them as the functions that are there need
 use crate::arguments::*;
-use crate::entry::{When, at_once, enter, not_yet, try_unbiased};
+use crate::entry::{Usual, When, at_once, enter, not_yet};
 use crate::errors::On;
 use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Op, Request, Session, Type, Win};
 #[allow(clippy::wildcard_imports)] // as above

@@ -94,8 +94,13 @@ pub fn unused<H: Handle>(index: usize) -> usize {
 #[inline(always)]
 pub fn taken<H: Handle>(value: usize) -> usize {
     let next = value.wrapping_add(FREE);
-    // The generation after the last is 1.
-    if next & GENERATION == 0 { H::KIND << 56 | 1 << 32 | next & INDEX } else { next }
+    if next & GENERATION == 0 { first::<H>(next) } else { next }
+}
+
+/// The handle of a slot with generation 1, which comes after the last one.
+#[cold]
+fn first<H: Handle>(value: usize) -> usize {
+    H::KIND << 56 | 1 << 32 | value & INDEX
 }
 
 /// The value of a slot whose handle is freed, which no handle has.
@@ -244,14 +249,14 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         fixed.get(value.wrapping_sub(H::NULL))?.as_ref()
     }
 
-    /// The object of a handle.
+    /// The object of a handle, borrowed.
     ///
     /// # Safety
-    /// Until the last use of the reference the caller does not wait, makes and frees no object of this kind, and calls no
-    /// function of the program.
+    /// Until the last use of the reference the caller does not wait, makes no progress, makes and frees no object of this
+    /// kind, and calls no function of the program.
     #[inline(always)]
-    pub unsafe fn look(&self, handle: H) -> Option<&T> {
-        self.find(handle.value()).map(|object| &**object)
+    pub unsafe fn look(&self, handle: H) -> Option<&Rc<T>> {
+        self.find(handle.value())
     }
 
     /// Frees a slot that is in use, and returns its object, which is dropped after the last access to the slot, since

@@ -38,10 +38,11 @@
 //! argument at fault, and the text continues that name: "is -2", "has 9, but the group has 4 members". An error code is
 //! the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
 //!
-//! **The usual case** of a function that `build/exports.rs` lists in `AT_ONCE` is done by its `try_X`, before the call
-//! proper (`entry::at_once`): with the lock biased to the thread, all arguments valid, predefined types, and nothing to
-//! wait for. It returns false otherwise, and has changed nothing; the call proper then has every check and every error.
-//! `try_X` uses the `try_` methods of core and windows, which the slow methods also try first.
+//! **The usual case**. A function that `build/exports.rs` lists in `AT_ONCE` has two parts, and takes an
+//! `entry::Usual`. The first part borrows its objects (`Objects::look`) and uses the `try_` methods of core and windows,
+//! which do the usual case or nothing: valid arguments, predefined types, mapped memory, nothing to wait for. The rest
+//! (`Usual::rest`) holds its objects, since it may wait, and has every check and every error. In the thread to which the
+//! lock is biased, the first part runs by itself, before the call proper (`entry::at_once`).
 //!
 //! **State** (`runtime::Runtime`) is one per process, behind one recursive lock (`lock`): error handlers, attribute
 //! callbacks and operators call MPI. So all of the state is reached by shared references, and **no cell stays borrowed

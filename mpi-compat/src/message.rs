@@ -151,17 +151,24 @@ impl Data {
     }
 }
 
-/// Starts a send to rank `target` of the job.
-#[inline(always)]
+/// Starts a send to rank `target` of the job; `is_tried`: `try_send_message` of the job has not sent it.
 pub fn start_send(
     comm: &CommObject,
     (target, tag): (u32, c_int),
-    mode: two_sided::Mode,
+    (mode, is_tried): (two_sided::Mode, bool),
     data: &Data,
 ) -> Result<Sending> {
+    let (job, context, source) = (comm.team.job(), comm.context, data.source());
     // SAFETY: the program does not change the buffer until the send is complete; blocking calls forget a send that
     // fails, and requests are kept until they are over.
-    Ok(unsafe { comm.team.job().start_message(target, comm.context, tag, data.source(), mode) }?)
+    let started = unsafe {
+        if is_tried {
+            job.start_open_message(target, context, tag, source, mode)
+        } else {
+            job.start_message(target, context, tag, source, mode)
+        }
+    };
+    Ok(started?)
 }
 
 /// The rank in a communicator of a rank of the job.
@@ -193,6 +200,19 @@ impl Peer {
             None => Partner::ProcNull,
             known => Partner::From(known),
         })
+    }
+
+    /// The pattern of a receive from this peer; `None` for `MPI_PROC_NULL` and for invalid ranks and tags.
+    #[inline(always)]
+    pub fn pattern(self, comm: &CommObject) -> Option<Pattern> {
+        match comm.peers.member(self.rank) {
+            Some(source) if self.tag >= 0 => Some(Pattern::exact(comm.context, source, self.tag)),
+            source => {
+                let is_valid =
+                    (source.is_some() || self.rank == MPI_ANY_SOURCE) && (self.tag >= 0 || self.tag == MPI_ANY_TAG);
+                is_valid.then(|| pattern(comm, source, self.tag))
+            }
+        }
     }
 
     #[inline]

@@ -223,6 +223,7 @@ impl<'a> Call<'a> {
 impl Deref for Call<'_> {
     type Target = Runtime;
 
+    #[inline(always)]
     fn deref(&self) -> &Runtime {
         self.runtime
     }

@@ -79,7 +79,7 @@ pub fn predefined(types: &Objects<Type, TypeObject>, plain: &PlainTypes) {
             let object = TypeObject::predefined((*named).into(), made, shown);
             object.handle.set(*value);
             if let (Some(place), Some(size)) = (plain.0.get(value - FIRST), object.plain) {
-                place.set((size as u8, Atomics::of(*named)));
+                place.set(PlainType { size: size as u8, atomics: Atomics::of(*named) });
             }
             types.fix(Type(*value), Some(object));
         }
@@ -90,29 +90,45 @@ pub fn predefined(types: &Objects<Type, TypeObject>, plain: &PlainTypes) {
 const FIRST: usize = 0x200;
 const HANDLES: usize = 0x100;
 
-/// The size and the atomic operations of each predefined type without gaps; 0 for other types.
-pub struct PlainTypes([Cell<(u8, Option<Atomics>)>; HANDLES]);
+/// The predefined types without gaps, by their handles.
+pub struct PlainTypes([Cell<PlainType>; HANDLES]);
+
+/// A predefined type without gaps. As long as a word, so that its address is a scaled index.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct PlainType {
+    /// 0 for other types.
+    size: u8,
+    atomics: Option<Atomics>,
+}
 
 impl Default for PlainTypes {
     fn default() -> Self {
-        Self([const { Cell::new((0, None)) }; HANDLES])
+        Self([const { Cell::new(PlainType { size: 0, atomics: None }) }; HANDLES])
     }
 }
 
 impl PlainTypes {
+    #[inline(always)]
+    fn get(&self, datatype: Type) -> Option<PlainType> {
+        self.0.get(datatype.0.wrapping_sub(FIRST)).map(Cell::get)
+    }
+
     /// The atomic operations on an element of a predefined type.
     #[inline(always)]
     pub fn atomics(&self, datatype: Type) -> Option<Atomics> {
-        self.0.get(datatype.0.wrapping_sub(FIRST))?.get().1
+        self.get(datatype)?.atomics
     }
 
     /// The bytes of `n` elements of a predefined type without gaps; `None` for other types and if `n` is less than 1 or
     /// very large.
     #[inline(always)]
     pub fn size(&self, n: i64, datatype: Type) -> Option<usize> {
-        let size = self.0.get(datatype.0.wrapping_sub(FIRST))?.get().0 as usize;
-        // The limit keeps the product from overflowing.
-        let some = n > 0 && n < 1 << 40 && size > 0;
-        some.then(|| n as usize * size)
+        let size = self.get(datatype)?.size;
+        // The limit keeps the product from overflowing; a negative number exceeds it.
+        if n as u64 >= 1 << 40 {
+            return None;
+        }
+        Some(n as usize * usize::from(size)).filter(|len| *len > 0)
     }
 }

@@ -140,6 +140,14 @@ pub struct ReceiveSlot {
     operation: Option<Rc<PointToPoint>>,
 }
 
+impl ReceiveSlot {
+    /// Replaces a receive that something else still refers to.
+    #[cold]
+    fn renew(&mut self) {
+        self.receive = Receive::new();
+    }
+}
+
 /// The communicator of a receive that has ended, and its outcome.
 pub type Received = ((Comm, Rc<CommObject>), farside_core::Result<Option<two_sided::Status>>);
 
@@ -229,13 +237,17 @@ impl Receives {
         self.vacate(slot).map(|comm| (comm, outcome))
     }
 
-    /// Ends a request whose receive has got a whole message, and returns its status; `None` for any other request.
+    /// Ends a request whose receive has got a whole message, after `note` has been called with its status and
+    /// communicator; returns whether it is one. Any other request is not changed.
     #[inline(always)]
-    pub fn try_close(&self, request: Request) -> Option<(two_sided::Status, Rc<CommObject>)> {
-        let slot = self.slot(request)?;
-        let status = slot.receive.status().filter(|status| status.kept == status.len && slot.operation.is_none())?;
+    pub fn close_whole(&self, request: Request, note: impl FnOnce(&two_sided::Status, &CommObject)) -> bool {
+        let Some(slot) = self.slot(request) else { return false };
+        let whole = slot.receive.status().filter(|status| status.kept == status.len && slot.operation.is_none());
+        let (Some(status), Some((_, comm))) = (whole, &slot.comm) else { return false };
         let _ = slot.receive.outcome();
-        Some((status, self.vacate(slot)?.1))
+        note(&status, comm);
+        drop(self.vacate(slot));
+        true
     }
 
     #[inline(always)]
@@ -243,7 +255,7 @@ impl Receives {
         slot.next = self.free.replace((index_of(slot.value) - Self::FIRST) as u32);
         slot.value = freed(slot.value);
         if Rc::strong_count(&slot.receive) != 1 {
-            slot.receive = Receive::new();
+            slot.renew();
         }
         slot.comm.take()
     }

@@ -32,6 +32,7 @@ pub struct WinObject {
 
 /// The memory of a window.
 #[allow(clippy::large_enum_variant)] // one for each window, behind its `Rc`
+#[repr(C)] // so that the window is at one place in both
 pub enum Memory {
     Own(RawWindow),
     /// Memory that each rank attaches, accessed by address.

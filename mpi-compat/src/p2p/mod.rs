@@ -13,12 +13,13 @@ use std::rc::Rc;
 use farside_core::two_sided::{Receive, Sending};
 
 use crate::constants::MPI_REQUEST_NULL;
+use crate::entry::Usual;
 use crate::fail::Result;
 use crate::handle::{Comm, Request};
 use crate::message::pattern;
 use crate::objects::{CommObject, Data, Mode, Partner, PointToPoint, Stage};
 use crate::operands::{Buffer, Peer};
-use crate::runtime::{Call, Runtime};
+use crate::runtime::Call;
 
 pub use probe::*;
 pub use receive::*;
@@ -67,55 +68,46 @@ impl Message {
         operation.begin(call, self.partner, self.tag, &copy.map_or(self.data, Data::of))?;
         Ok(operation)
     }
-}
 
-/// Starts a send; `None` if it completes at once.
-#[inline(always)]
-fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Option<Rc<PointToPoint>>> {
-    let object = call.comms.get(to.comm)?;
-    let target = to.target(&object)?;
-    let data = Data::new(call, data)?;
-    let sending = match target {
-        None => None,
-        Some(target) => match start_send(call, &object, (target, to.tag), mode, &data) {
-            Ok(Sending::Done) => return Ok(None),
-            Ok(open) => Some((target, open)),
-            Err(failed) => return Err(failed.on(&(to.comm, object))),
-        },
-    };
-    Ok(Some(open_send((to.comm, object), sending)))
-}
-
-/// The operation of a send that has not completed, or is to `MPI_PROC_NULL`.
-#[inline(never)]
-fn open_send(comm: (Comm, Rc<CommObject>), sending: Option<(u32, Sending)>) -> Rc<PointToPoint> {
-    let operation = PointToPoint::at(Some(comm), Stage::ProcNull);
-    if let Some((target, sending)) = sending {
-        operation.sends(target, sending);
-    }
-    operation
-}
-
-/// Sends a message of a predefined type if that needs no request: [`at_once`](crate::entry::at_once).
-#[inline(always)]
-pub fn try_send(runtime: &Runtime, data: Buffer, to: Peer) -> Result<bool> {
-    let Some(len) = runtime.plain.size(data.n, data.datatype) else { return Ok(false) };
-    // SAFETY: the call does not wait, and calls no function of the program.
-    let Some(comm) = (unsafe { runtime.comms.look(to.comm) }) else { return Ok(false) };
-    let Some(target) = comm.peers.member(to.rank).filter(|_| to.tag >= 0 && !data.address.is_constant()) else {
-        return Ok(false);
-    };
-    // SAFETY: the program does not change the message during the call.
-    Ok(unsafe { comm.team.job().try_send_message(target, comm.context, to.tag, data.address.at(), len) })
-}
-
-impl Message {
     /// Starts the message as a receive; `None` if its source is `MPI_PROC_NULL`.
     fn begin_receive(self, call: &Call<'_>) -> Result<Option<Request>> {
         let Partner::From(source) = self.partner else { return Ok(None) };
         let pattern = pattern(&self.comm.1, source, self.tag);
         // SAFETY: requests are kept until they are over, and other receives are given up.
         open(call, self.comm, |comm, receive| unsafe { start_receive(comm, receive, pattern, &self.data) }).map(Some)
+    }
+}
+
+/// Sends a standard message of a predefined type if that needs no request and no progress; returns whether it did.
+#[inline(always)]
+fn is_sent(call: Usual<'_>, data: Buffer, to: Peer) -> bool {
+    if call.is_first()
+        && let Some(len) = call.plain.size(data.n, data.datatype)
+        // SAFETY: the communicator is borrowed for a send that does not wait and calls no function of the program.
+        && let Some(comm) = unsafe { call.comms.look(to.comm) }
+        && let Some(target) = comm.peers.member(to.rank)
+        && to.tag >= 0
+        && !data.address.is_constant()
+    {
+        // SAFETY: the program does not change the message during the call.
+        return unsafe { comm.team.job().try_send_message(target, comm.context, to.tag, data.address.at(), len) };
+    }
+    false
+}
+
+/// Starts a send, which [`is_sent`] has tried if it is a standard one of a predefined type; `None` if it is complete.
+fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Option<Rc<PointToPoint>>> {
+    let is_tried = mode == Mode::Standard && call.plain.size(data.n, data.datatype).is_some();
+    let Message { comm, partner, tag, data } = Message::send(call, data, to, mode)?;
+    let Partner::To(target, _) = partner else { return Ok(Some(PointToPoint::at(Some(comm), Stage::ProcNull))) };
+    match start_send(call, &comm.1, (target, tag), (mode, is_tried), &data) {
+        Ok(Sending::Done) => Ok(None),
+        Ok(open) => {
+            let operation = PointToPoint::at(Some(comm), Stage::ProcNull);
+            operation.sends(target, open);
+            Ok(Some(operation))
+        }
+        Err(failed) => Err(failed.on(&comm)),
     }
 }
 

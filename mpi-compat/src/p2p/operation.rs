@@ -36,13 +36,12 @@ pub(super) unsafe fn start_receive(
     })
 }
 
-/// Starts a send to rank `target` of the job.
-#[inline(always)]
+/// Starts a send to rank `target` of the job, as [`message::start_send`].
 pub(super) fn start_send(
     call: &Call<'_>,
     comm: &CommObject,
     to: (u32, c_int),
-    mode: Mode,
+    (mode, is_tried): (Mode, bool),
     data: &Data,
 ) -> Result<Sending> {
     let mode = match mode {
@@ -50,7 +49,7 @@ pub(super) fn start_send(
         Mode::Synchronous => two_sided::Mode::Synchronous,
         Mode::Buffered => return crate::buffer::send(call, comm, to, data).map(|()| Sending::Done),
     };
-    message::start_send(comm, to, mode, data)
+    message::start_send(comm, to, (mode, is_tried), data)
 }
 
 impl PointToPoint {
@@ -60,7 +59,7 @@ impl PointToPoint {
         match partner {
             Partner::ProcNull => self.stage.set(Stage::ProcNull),
             Partner::To(target, mode) => {
-                let sent = start_send(call, &comm.1, (target, tag), mode, data);
+                let sent = start_send(call, &comm.1, (target, tag), (mode, false), data);
                 self.sends(target, sent.map_err(|failed| failed.on(comm))?);
             }
             Partner::From(source) => self.begin_receive((source, tag), data)?,

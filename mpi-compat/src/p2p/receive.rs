@@ -4,19 +4,18 @@
 use std::rc::Rc;
 
 use farside_core::Job;
-use farside_core::matching::Pattern;
 
 use super::Message;
 use crate::arguments::{Out, StatusOut};
 use crate::constants::MPI_ERR_BUFFER;
+use crate::entry::Usual;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request};
-use crate::message::pattern;
-use crate::objects::{CommObject, Mode, Outcome, Partner, PointToPoint, Stage};
+use crate::objects::{CommObject, Mode, Outcome, PointToPoint, Stage};
 use crate::operands::{Buffer, Peer};
 use crate::request::{finish_receive, give_up_receive, on};
-use crate::runtime::{Call, Operation, Runtime};
+use crate::runtime::{Call, Operation};
 
 pub fn recv(call: &Call<'_>, data: Buffer, from: Peer, status: StatusOut) -> Result {
     finish_receive(call, Message::receive(call, data, from)?.begin_receive(call)?, status)
@@ -27,36 +26,31 @@ pub(super) fn of_proc_null(call: &Call<'_>, comm: Option<(Comm, Rc<CommObject>)>
     call.requests.insert(PointToPoint::at(comm, Stage::ProcNull))
 }
 
-/// Posts a receive of a predefined type: [`at_once`](crate::entry::at_once).
 #[inline(always)]
-pub fn try_irecv(runtime: &Runtime, data: Buffer, from: Peer, request: Out<Request>) -> Result<bool> {
-    let Some(len) = runtime.plain.size(data.n, data.datatype) else { return Ok(false) };
-    let comm = runtime.comms.get(from.comm)?;
-    let pattern = match comm.peers.member(from.rank) {
-        _ if data.address.is_constant() => return Ok(false),
-        Some(source) if from.tag >= 0 => Pattern::exact(comm.context, source, from.tag),
-        _ => match from.source(&comm)? {
-            Partner::From(source) => pattern(&comm, source, from.tag),
-            _ => return Ok(false),
-        },
-    };
-    // SAFETY: posting a receive makes no request.
-    let Some(slot) = (unsafe { runtime.receives.next() }) else { return Ok(false) };
-    // SAFETY: the program does not access the buffer until the receive is over; that of a free slot is done, and members
-    // are ranks of the job.
-    let posted = unsafe { comm.team.job().try_post_receive(&slot.receive, pattern, data.address.at(), len) };
-    if posted {
-        request.set(runtime.receives.open(slot, (from.comm, comm)));
+pub fn irecv(call: Usual<'_>, data: Buffer, from: Peer, request: Out<Request>) -> Result<bool> {
+    if call.is_first()
+        && let Some(len) = call.plain.size(data.n, data.datatype)
+        // SAFETY: the communicator is borrowed until the request holds it; posting a receive makes no progress.
+        && let Some(comm) = unsafe { call.comms.look(from.comm) }
+        && let Some(pattern) = from.pattern(comm)
+        && !data.address.is_constant()
+        // SAFETY: posting a receive makes no request.
+        && let Some(slot) = unsafe { call.receives.next() }
+    {
+        // SAFETY: the program does not access the buffer until the receive is over; that of a free slot is done, and members
+        // are ranks of the job.
+        if unsafe { comm.team.job().try_post_receive(&slot.receive, pattern, data.address.at(), len) } {
+            request.set(call.receives.open(slot, (from.comm, Rc::clone(comm))));
+            return Ok(true);
+        }
     }
-    Ok(posted)
-}
-
-pub fn irecv(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request>) -> Result {
-    let message = Message::receive(call, data, from)?;
-    let comm = (message.comm.0, Rc::clone(&message.comm.1));
-    let begun = message.begin_receive(call)?;
-    request.set(begun.unwrap_or_else(|| of_proc_null(call, Some(comm))));
-    Ok(())
+    call.rest(|call| {
+        let message = Message::receive(call, data, from)?;
+        let comm = (message.comm.0, Rc::clone(&message.comm.1));
+        let begun = message.begin_receive(call)?;
+        request.set(begun.unwrap_or_else(|| of_proc_null(call, Some(comm))));
+        Ok(())
+    })
 }
 
 pub fn recv_init(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request>) -> Result {

@@ -1,15 +1,15 @@
 //! Sends (MPI-5.0 sections 3.2, 3.4, 3.7, 3.9): four modes, each blocking, non-blocking and persistent.
 
-use super::{Message, begin_send, try_send};
+use super::{Message, begin_send, is_sent};
 use crate::arguments::{Out, StatusOut};
+use crate::entry::Usual;
 use crate::fail::Result;
 use crate::handle::Request;
 use crate::objects::Mode;
 use crate::operands::{Buffer, Peer};
 use crate::request::{complete_send, finish};
-use crate::runtime::{Call, Runtime};
+use crate::runtime::Call;
 
-#[inline(always)]
 fn wait(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result {
     match begin_send(call, data, to, mode)? {
         None => Ok(()),
@@ -17,7 +17,6 @@ fn wait(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result {
     }
 }
 
-#[inline(always)]
 fn start(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode, request: Out<Request>) -> Result {
     request.set(match begin_send(call, data, to, mode)? {
         None => complete_send(call),
@@ -32,34 +31,30 @@ fn persistent(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode, request: Out<
 }
 
 #[inline(always)]
-pub fn send(call: &Call<'_>, data: Buffer, to: Peer) -> Result {
-    wait(call, data, to, Mode::Standard)
-}
-
-#[inline(always)]
-pub fn try_isend(runtime: &Runtime, data: Buffer, to: Peer, request: Out<Request>) -> Result<bool> {
-    let sent = try_send(runtime, data, to)?;
-    if sent {
-        request.set(runtime.complete_send.get());
+pub fn send(call: Usual<'_>, data: Buffer, to: Peer) -> Result<bool> {
+    if is_sent(call, data, to) {
+        return Ok(true);
     }
-    Ok(sent)
+    call.rest(|call| wait(call, data, to, Mode::Standard))
 }
 
 #[inline(always)]
-pub fn isend(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>) -> Result {
-    start(call, data, to, Mode::Standard, request)
+pub fn isend(call: Usual<'_>, data: Buffer, to: Peer, request: Out<Request>) -> Result<bool> {
+    if is_sent(call, data, to) {
+        request.set(call.complete_send.get());
+        return Ok(true);
+    }
+    call.rest(|call| start(call, data, to, Mode::Standard, request))
 }
 
 pub fn send_init(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>) -> Result {
     persistent(call, data, to, Mode::Standard, request)
 }
 
-#[inline(always)]
 pub fn bsend(call: &Call<'_>, data: Buffer, to: Peer) -> Result {
     wait(call, data, to, Mode::Buffered)
 }
 
-#[inline(always)]
 pub fn ibsend(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>) -> Result {
     start(call, data, to, Mode::Buffered, request)
 }
@@ -68,12 +63,10 @@ pub fn bsend_init(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>
     persistent(call, data, to, Mode::Buffered, request)
 }
 
-#[inline(always)]
 pub fn ssend(call: &Call<'_>, data: Buffer, to: Peer) -> Result {
     wait(call, data, to, Mode::Synchronous)
 }
 
-#[inline(always)]
 pub fn issend(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>) -> Result {
     start(call, data, to, Mode::Synchronous, request)
 }
@@ -82,12 +75,10 @@ pub fn ssend_init(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>
     persistent(call, data, to, Mode::Synchronous, request)
 }
 
-#[inline(always)]
 pub fn rsend(call: &Call<'_>, data: Buffer, to: Peer) -> Result {
     wait(call, data, to, Mode::Ready)
 }
 
-#[inline(always)]
 pub fn irsend(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>) -> Result {
     start(call, data, to, Mode::Ready, request)
 }

@@ -8,10 +8,11 @@ use smallvec::SmallVec;
 use super::Active;
 use crate::arguments::{List, ListOut, Out, StatusOut, count};
 use crate::constants::*;
+use crate::entry::Usual;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
 use crate::message::status_of;
-use crate::runtime::{Call, Runtime};
+use crate::runtime::Call;
 use crate::status::Status;
 
 /// Whether a call completes requests, or only reads their outcomes.
@@ -21,22 +22,32 @@ pub enum Consume {
     No,
 }
 
-/// Completes and frees the request of a short send, or of a receive that has ended well; otherwise returns false, and
-/// changes nothing.
+/// Completes and frees the request of a send that was complete at its start, or of a receive that has ended well;
+/// otherwise returns false, and changes nothing.
 #[inline(always)]
-pub fn try_wait(runtime: &Runtime, request: Out<Request>, status: StatusOut) -> Result<bool> {
-    let handle = request.get();
-    if handle == runtime.complete_send.get() {
-        status.set(Status::EMPTY);
-    } else {
-        let Some((received, comm)) = runtime.receives.try_close(handle) else { return Ok(false) };
-        status.set(status_of(&comm, &received));
+fn is_completed(call: Usual<'_>, request: Out<Request>, status: StatusOut) -> bool {
+    if !call.is_first() {
+        return false;
     }
-    request.set(MPI_REQUEST_NULL);
-    Ok(true)
+    let handle = request.get();
+    if handle == call.complete_send.get() {
+        status.set(Status::EMPTY);
+        request.set(MPI_REQUEST_NULL);
+        return true;
+    }
+    call.receives.close_whole(handle, |received, comm| {
+        status.set_made(|| status_of(comm, received));
+        request.set(MPI_REQUEST_NULL);
+    })
 }
 
-pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
+#[inline(always)]
+pub fn wait(call: Usual<'_>, request: Out<Request>, status: StatusOut) -> Result<bool> {
+    if is_completed(call, request, status) { Ok(true) } else { call.rest(|call| wait_open(call, request, status)) }
+}
+
+/// The rest of [`wait`].
+fn wait_open(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
     let mut handle = request.get();
     let Some(active) = Active::of(call, handle, "request")? else {
         status.set_empty();
@@ -64,19 +75,17 @@ fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: Sta
 }
 
 #[inline(always)]
-pub fn try_test(runtime: &Runtime, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result<bool> {
-    let completed = try_wait(runtime, request, status)?;
-    if completed {
+pub fn test(call: Usual<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result<bool> {
+    if is_completed(call, request, status) {
         flag.set(1);
+        return Ok(true);
     }
-    Ok(completed)
-}
-
-pub fn test(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
-    let mut handle = request.get();
-    let tested = test_one(call, &mut handle, flag, status, Consume::Yes);
-    request.set(handle);
-    tested
+    call.rest(|call| {
+        let mut handle = request.get();
+        let tested = test_one(call, &mut handle, flag, status, Consume::Yes);
+        request.set(handle);
+        tested
+    })
 }
 
 pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, status: StatusOut) -> Result {

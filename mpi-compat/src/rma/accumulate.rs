@@ -3,23 +3,24 @@
 //! operations of the window; pairs, complex numbers and longer elements are combined at the origin, while other origins
 //! are locked out.
 
-use std::ffi::c_int;
+use std::ptr::null_mut;
 use std::rc::Rc;
 
 use farside_datatype::{Named, TypeMap};
 use farside_rma::op::ElementType;
-use farside_rma::raw::{Combine, Update, element_type};
+use farside_rma::raw::{Combine, RawWindow, Update, element_type};
 use farside_rma::{Element, Op as Operation};
 
 use super::access::{Local, Remote};
 use crate::arguments::is_constant;
 use crate::constants::*;
+use crate::entry::Usual;
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Op, Type, Win};
+use crate::handle::{Op, Type};
 use crate::objects::elements::element;
 use crate::objects::kernels::{Predefined, is_swapped};
 use crate::objects::{OpObject, TypeObject, operation};
-use crate::operands::{Buffer, Place};
+use crate::operands::{Address, Buffer, Place};
 use crate::runtime::{Call, Runtime};
 
 /// The effect of an accumulate.
@@ -120,7 +121,7 @@ impl Remote {
             for local in [here, former].into_iter().flatten().flatten() {
                 self.fits(local, there)?;
             }
-            let old = result.map_or(std::ptr::null_mut(), |result| result.base);
+            let old = result.map_or(null_mut(), |result| result.base);
             let operand = origin.map_or(old.cast_const(), |origin| origin.base);
             // SAFETY: the program does not access the buffers until the operation is complete.
             return Ok(unsafe { self.win.raw().accumulate_bytes(op, ty, operand, old, there, target, offset) }?);
@@ -147,34 +148,24 @@ impl Remote {
     }
 }
 
-/// Accumulates one element of a predefined type by a processor instruction, if the target memory is mapped and ready;
+/// Accumulates one element of a predefined type by a processor instruction, if the target is ready and its memory mapped;
 /// returns whether it did. The old value is not fetched if `old` is null.
 #[inline(never)]
-fn try_update(
-    runtime: &Runtime,
-    origin: *mut u8,
+fn try_one(
+    raw: &RawWindow,
+    (target, offset): (usize, usize),
+    (ty, operation): (ElementType, Operation),
+    operand: *mut u8,
     old: *mut u8,
-    datatype: Type,
-    rank: c_int,
-    displacement: i64,
-    op: Op,
-    win: Win,
 ) -> bool {
-    let (Some(atomics), Some(operation)) = (runtime.plain.atomics(datatype), operation(op)) else { return false };
-    let operand = if operation == Operation::NoOp { old } else { origin };
-    if !atomics.allow(operation) || is_constant(operand.cast()) {
-        return false;
-    }
-    // SAFETY: the operation does not wait, and calls no function of the program.
-    let place = unsafe { runtime.wins.look(win) }.and_then(|win| win.place(rank, displacement));
-    let Some((raw, target, offset)) = place else { return false };
     // SAFETY: the program does not access the buffers until the operation is complete.
-    with_element!(atomics.ty, T => unsafe {
+    with_element!(ty, T => unsafe {
         raw.try_accumulate::<T>(operation, operand.cast(), old.cast(), target, offset)
     }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
 }
 
 /// The arguments of an accumulate.
+#[derive(Clone, Copy)]
 pub struct Accumulate {
     pub origin: Buffer,
     pub result: Option<Buffer>,
@@ -183,8 +174,43 @@ pub struct Accumulate {
 }
 
 impl Accumulate {
-    /// Checks the arguments; `None` if the target is `MPI_PROC_NULL`.
-    #[inline(never)]
+    #[inline(always)]
+    fn issue(self, call: Usual<'_>) -> Result<bool> {
+        if call.is_first() && self.try_issue(&call) {
+            return Ok(true);
+        }
+        call.rest(|call| self.checked(call)?.map_or(Ok(()), |checked| checked.issue()))
+    }
+
+    /// Accumulates elements of a predefined type by processor instructions, if the target is ready and its memory mapped;
+    /// returns whether it did.
+    #[inline(always)]
+    fn try_issue(self, call: &Runtime) -> bool {
+        let Self { origin, result, at, op } = self;
+        let (Some(atomics), Some(operation)) = (call.plain.atomics(at.datatype), operation(op)) else { return false };
+        let is_same = |buffer: Buffer| (buffer.n, buffer.datatype) == (at.n, at.datatype);
+        let (old, is_read) = (result.map_or(null_mut(), |result| result.address.at()), operation == Operation::NoOp);
+        let operand = if is_read { old } else { origin.address.at() };
+        if !is_read && !is_same(origin)
+            || is_constant(operand.cast())
+            || result.is_some_and(|result| !is_same(result) || result.address.is_constant())
+            || !atomics.allow(operation)
+        {
+            return false;
+        }
+        // SAFETY: the window is borrowed for an operation that does not wait and calls no function of the program.
+        let place = unsafe { call.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
+        let Some((raw, target, offset)) = place else { return false };
+        if at.n == 1 {
+            return try_one(raw, (target, offset), (atomics.ty, operation), operand, old);
+        }
+        let Some(len) = call.plain.size(at.n, at.datatype) else { return false };
+        let overlaps = !is_read && operand.addr().abs_diff(old.addr()) < len;
+        // SAFETY: the program does not access the buffers until the operation is complete.
+        !overlaps && unsafe { raw.try_accumulate_array(operation, atomics.ty, operand, old, len, target, offset) }
+    }
+
+    /// Checks the arguments, and holds the window; `None` if the target is `MPI_PROC_NULL`.
     pub fn checked(self, call: &Call<'_>) -> Result<Option<Checked>> {
         let Self { origin, result, at, op } = self;
         let remote = Remote::new(call, at)?;
@@ -192,10 +218,6 @@ impl Accumulate {
         let origin = if effect == Effect::Read { None } else { Some(Local::new(call, origin)?) };
         let result = result.map(|result| Local::new(call, result)).transpose()?;
         Ok(remote.map(|remote| Checked { remote, op, effect, origin, result }))
-    }
-
-    fn issue(self, call: &Call<'_>) -> Result {
-        self.checked(call)?.map_or(Ok(()), |checked| checked.issue())
     }
 }
 
@@ -219,72 +241,32 @@ impl Checked {
     }
 }
 
-/// Accumulates elements of a predefined type like [`try_update`].
-#[inline(never)]
-fn try_update_many(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
-    let (atomics, operation) = (runtime.plain.atomics(at.datatype), operation(op));
-    let (Some(atomics), Some(operation), Some(len)) = (atomics, operation, runtime.plain.size(at.n, at.datatype))
-    else {
-        return false;
-    };
-    let operand = if operation == Operation::NoOp { old } else { origin };
-    let overlaps = operation != Operation::NoOp && operand.addr().abs_diff(old.addr()) < len;
-    if !atomics.allow(operation) || is_constant(operand.cast()) || overlaps {
-        return false;
-    }
-    // SAFETY: the operation does not wait, and calls no function of the program.
-    let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
-    let Some((raw, target, offset)) = place else { return false };
-    // SAFETY: the program does not access the buffers until the operation is complete.
-    unsafe { raw.try_accumulate_array(operation, atomics.ty, operand, old, len, target, offset) }
-}
-
-/// Accumulates elements if that can be done at once. The old values are not fetched if `old` is null.
 #[inline(always)]
-fn try_many(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
-    match at.n {
-        1 => try_update(runtime, origin, old, at.datatype, at.rank, at.displacement, op, at.win),
-        _ => try_update_many(runtime, origin, old, at, op),
-    }
-}
-
-#[inline(always)]
-pub fn try_accumulate(runtime: &Runtime, origin: Buffer, at: Place, op: Op) -> Result<bool> {
-    let is_same = (origin.n, origin.datatype) == (at.n, at.datatype);
-    Ok(is_same && try_many(runtime, origin.address.at(), std::ptr::null_mut(), at, op))
-}
-
-#[inline(always)]
-pub fn try_get_accumulate(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
-    let is_same = |buffer: Buffer| (buffer.n, buffer.datatype) == (at.n, at.datatype);
-    let are_same = is_same(result) && (op == MPI_NO_OP || is_same(origin)) && !result.address.is_constant();
-    Ok(are_same && try_many(runtime, origin.address.at(), result.address.at(), at, op))
-}
-
-pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result {
+pub fn accumulate(call: Usual<'_>, origin: Buffer, at: Place, op: Op) -> Result<bool> {
     Accumulate { origin, result: None, at, op }.issue(call)
 }
 
-pub fn get_accumulate(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
+#[inline(always)]
+pub fn get_accumulate(call: Usual<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
     Accumulate { origin, result: Some(result), at, op }.issue(call)
+}
+
+#[inline(always)]
+pub fn fetch_and_op(call: Usual<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
+    let accumulate = Accumulate { origin, result: Some(result), at, op };
+    if call.is_first() && accumulate.try_issue(&call) {
+        return Ok(true);
+    }
+    call.rest(|call| {
+        predefined(call, at.datatype)?;
+        accumulate.checked(call)?.map_or(Ok(()), |checked| checked.issue())
+    })
 }
 
 /// Checks that a type is predefined.
 fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
     let derived = || fail(MPI_ERR_TYPE, "is derived, but the call takes predefined types").value(datatype.0);
     call.types.get(datatype)?.layout.named().ok_or_else(derived)
-}
-
-#[inline(always)]
-pub fn try_fetch_and_op(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
-    let (from, old) = (origin.address.at(), result.address.at());
-    let is_place = !result.address.is_constant();
-    Ok(is_place && try_update(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win))
-}
-
-pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
-    predefined(call, at.datatype)?;
-    Accumulate { origin, result: Some(result), at, op }.issue(call)
 }
 
 /// The value of a type at an address of the program.
@@ -296,46 +278,48 @@ unsafe fn value<T: Element>(at: *const u8) -> T {
     unsafe { at.cast::<T>().read_unaligned() }
 }
 
-/// Compares and swaps an integer of a predefined type, if the target memory is mapped and ready; returns whether it
-/// did.
-#[inline(always)]
-pub fn try_compare_and_swap(
-    runtime: &Runtime,
-    origin: Buffer,
-    compare: Buffer,
-    result: Buffer,
-    at: Place,
-) -> Result<bool> {
-    let atomics = runtime.plain.atomics(at.datatype).filter(|atomics| atomics.is_swapped);
-    let Some(atomics) = atomics else { return Ok(false) };
-    let [new, old, result] = [origin.address, compare.address, result.address];
-    if new.is_constant() || old.is_constant() || result.is_constant() {
-        return Ok(false);
-    }
-    let (new, old, result) = (new.at(), old.at(), result.at());
-    // SAFETY: the operation does not wait, and calls no function of the program.
-    let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
-    let Some((raw, target, offset)) = place else { return Ok(false) };
-    macro_rules! swap {
-        ($t:ty) => {
-            // SAFETY: the program gives values of the type, and does not access the result until the operation is
-            // complete.
-            unsafe {
-                let (old, new) = (value::<$t>(old), value::<$t>(new));
-                raw.try_compare_and_swap(old, new, result.cast::<$t>(), target, offset)
-            }
-        };
-    }
-    Ok(match atomics.ty.size() {
-        1 => swap!(u8),
-        2 => swap!(u16),
-        4 => swap!(u32),
-        _ => swap!(u64),
-    })
+/// Calls a compare-and-swap of a window for integers of `$len` bytes: the new one, the old one and the result are at
+/// addresses of the program.
+macro_rules! swap {
+    ($raw:ident.$call:ident, $len:expr, $addresses:expr, $place:expr; $($size:pat => $t:ty),*; $($other:pat => $else:expr)?) => {
+        match $len {
+            $($size => {
+                let ([new, old, result], (target, offset)) = ($addresses, $place);
+                // SAFETY: the program gives values of the type, and does not access the result until the operation is
+                // complete.
+                unsafe {
+                    let (old, new) = (value::<$t>(old), value::<$t>(new));
+                    $raw.$call(old, new, result.cast::<$t>(), target, offset)
+                }
+            })*
+            $($other => $else,)?
+        }
+    };
 }
 
-pub fn compare_and_swap(call: &Call<'_>, origin: Buffer, compare: Buffer, result: Buffer, at: Place) -> Result {
-    let buffers = [origin, compare, result];
+#[inline(always)]
+pub fn compare_and_swap(call: Usual<'_>, origin: Buffer, compare: Buffer, result: Buffer, at: Place) -> Result<bool> {
+    let addresses = [origin.address, compare.address, result.address];
+    if call.is_first()
+        && let Some(atomics) = call.plain.atomics(at.datatype).filter(|atomics| atomics.is_swapped)
+        && !addresses.iter().any(|address| address.is_constant())
+        // SAFETY: the window is borrowed for an operation that does not wait and calls no function of the program.
+        && let Some(win) = unsafe { call.wins.look(at.win) }
+        && let Some((raw, target, offset)) = win.place(at.rank, at.displacement)
+    {
+        let is_done = swap!(
+            raw.try_compare_and_swap, atomics.ty.size(), addresses.map(Address::at), (target, offset);
+            1 => u8, 2 => u16, 4 => u32, _ => u64;
+        );
+        if is_done {
+            return Ok(true);
+        }
+    }
+    call.rest(|call| swap_other(call, [origin, compare, result], at))
+}
+
+/// A compare-and-swap that holds its window.
+fn swap_other(call: &Call<'_>, buffers: [Buffer; 3], at: Place) -> Result {
     let remote = Remote::new(call, at)?;
     let named = predefined(call, at.datatype)?;
     if !is_swapped(named) {
@@ -346,34 +330,20 @@ pub fn compare_and_swap(call: &Call<'_>, origin: Buffer, compare: Buffer, result
         buffer.address.check(named.size() as u64, 0)?;
     }
     let Some(remote) = remote else { return Ok(()) };
-    let [new, old, result] = buffers.map(|buffer| buffer.address.at());
-    let (win, target, offset) = (&remote.win, remote.target, remote.offset);
-    macro_rules! swap {
-        ($t:ty) => {
-            // SAFETY: the program gives values of the type, and does not access the result until the operation is
-            // complete.
-            unsafe {
-                let (old, new) = (value::<$t>(old), value::<$t>(new));
-                win.raw().compare_and_swap(old, new, result.cast::<$t>(), target, offset)
-            }?
-        };
-    }
-    match named.size() {
-        1 => swap!(u8),
-        2 => swap!(u16),
-        4 => swap!(u32),
-        8 => swap!(u64),
-        len => {
-            // SAFETY: as above; the values are copied now.
-            let [new, old] = [new, old].map(|at| unsafe { std::slice::from_raw_parts(at, len) }.to_vec());
+    let (raw, addresses) = (remote.win.raw(), buffers.map(|buffer| buffer.address.at()));
+    let swapped = swap!(
+        raw.compare_and_swap, named.size(), addresses, (remote.target, remote.offset);
+        1 => u8, 2 => u16, 4 => u32, 8 => u64; len => {
+            // SAFETY: as in `swap`; the values are copied now.
+            let [new, old] = [0, 1].map(|i| unsafe { std::slice::from_raw_parts(addresses[i], len) }.to_vec());
             let combine = move |elements: &mut [u8], _: &[u8]| {
                 if *elements == *old {
                     elements.copy_from_slice(&new);
                 }
             };
             let result = Local::new(call, buffers[2])?;
-            remote.update(named, Some(Rc::new(combine)), None, Some(&result))?;
+            return remote.update(named, Some(Rc::new(combine)), None, Some(&result));
         }
-    }
-    Ok(())
+    );
+    Ok(swapped?)
 }

@@ -4,14 +4,16 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use farside_rma::raw::RawWindow;
 use farside_rma::{Assert, LockKind};
 
 use crate::arguments::Out;
 use crate::constants::*;
+use crate::entry::Usual;
 use crate::fail::{Result, fail};
 use crate::handle::{Group, Win};
 use crate::objects::WinObject;
-use crate::runtime::{Call, Runtime};
+use crate::runtime::Call;
 
 const ASSERTS: [(c_int, Assert); 5] = [
     (MPI_MODE_NOCHECK, Assert::NOCHECK),
@@ -89,37 +91,32 @@ fn lockable(object: &WinObject, own: bool) -> Result {
 
 /// Opens an access epoch to a rank. `MPI_PROC_NULL`, which the standard allows only in operations, is accepted and
 /// ignored, as in the calls below that name a rank.
-pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result {
-    let object = call.wins.get(win)?;
+#[inline(always)]
+pub fn win_lock(call: Usual<'_>, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result<bool> {
     let kind = match lock_type {
-        MPI_LOCK_EXCLUSIVE => LockKind::Exclusive,
-        MPI_LOCK_SHARED => LockKind::Shared,
-        _ => return Err(fail(MPI_ERR_LOCKTYPE, format!("is {lock_type}")).named("lock_type")),
+        MPI_LOCK_EXCLUSIVE => Some(LockKind::Exclusive),
+        MPI_LOCK_SHARED => Some(LockKind::Shared),
+        _ => None,
     };
-    let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
-    let Some(target) = object.target(rank, "rank")? else { return Ok(()) };
-    lockable(&object, target == object.raw().team().rank())?;
-    object.raw().lock(kind, target, asserts)?;
-    hold_if_loaded(&object, target)
-}
-
-/// Takes a lock that is biased to this rank.
-#[inline(always)]
-pub fn try_win_lock(runtime: &Runtime, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result<bool> {
-    let kind = match (lock_type, assert) {
-        (MPI_LOCK_EXCLUSIVE, 0) => LockKind::Exclusive,
-        (MPI_LOCK_SHARED, 0) => LockKind::Shared,
-        _ => return Ok(false),
-    };
-    // SAFETY: taking a biased lock does not wait, and calls no function of the program.
-    let Some(object) = (unsafe { runtime.wins.look(win) }) else { return Ok(false) };
-    Ok(!object.raw().is_posted() && object.raw().try_lock(kind, rank as usize))
-}
-
-#[inline(always)]
-pub fn try_win_unlock(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
-    // SAFETY: as in `try_win_lock`.
-    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().try_unlock(rank as usize)))
+    if call.is_first()
+        && assert == 0
+        && let Some(kind) = kind
+        // SAFETY: the window is borrowed for a claim, which does not wait and calls no function of the program.
+        && let Some(object) = unsafe { call.wins.look(win) }
+        && !object.raw().is_posted()
+        && object.raw().try_lock(kind, rank as usize)
+    {
+        return Ok(true);
+    }
+    call.rest(|call| {
+        let object = call.wins.get(win)?;
+        let kind = kind.ok_or_else(|| fail(MPI_ERR_LOCKTYPE, format!("is {lock_type}")).named("lock_type"))?;
+        let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
+        let Some(target) = object.target(rank, "rank")? else { return Ok(()) };
+        lockable(&object, target == object.raw().team().rank())?;
+        object.raw().lock(kind, target, asserts)?;
+        hold_if_loaded(&object, target)
+    })
 }
 
 /// Waits until a requested lock is held if the program can load and store the target's memory, since it may do so once
@@ -141,25 +138,34 @@ pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
     (0..object.units.len()).try_for_each(|target| hold_if_loaded(&object, target))
 }
 
-pub fn win_unlock(call: &Call<'_>, rank: c_int, win: Win) -> Result {
-    let object = call.wins.get(win)?;
-    object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(object.raw().unlock(target)?))
+#[inline(always)]
+pub fn win_unlock(call: Usual<'_>, rank: c_int, win: Win) -> Result<bool> {
+    // SAFETY: as in `win_lock`.
+    let unlock = || unsafe { call.wins.look(win) }.is_some_and(|object| object.raw().try_unlock(rank as usize));
+    if call.is_first() && unlock() {
+        return Ok(true);
+    }
+    call.rest(|call| of_rank(call, rank, win, RawWindow::unlock))
 }
 
 pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
     Ok(call.wins.get(win)?.raw().unlock_all()?)
 }
 
-/// Flushes a target, or completes locally, which is the same, if nothing has to be awaited.
-#[inline(always)]
-pub fn try_win_flush(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
-    // SAFETY: such a flush does not wait, and calls no function of the program.
-    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().flush_if_idle(rank as usize)))
+/// Holds a window, and calls a function of it that may wait, for a rank.
+fn of_rank(call: &Call<'_>, rank: c_int, win: Win, f: fn(&RawWindow, usize) -> farside_rma::Result<()>) -> Result {
+    let object = call.wins.get(win)?;
+    object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(f(object.raw(), target)?))
 }
 
-pub fn win_flush(call: &Call<'_>, rank: c_int, win: Win) -> Result {
-    let object = call.wins.get(win)?;
-    object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(object.raw().flush(target)?))
+#[inline(always)]
+pub fn win_flush(call: Usual<'_>, rank: c_int, win: Win) -> Result<bool> {
+    // SAFETY: as in `win_lock`, for a flush that has nothing to wait for.
+    let flush = || unsafe { call.wins.look(win) }.is_some_and(|object| object.raw().flush_if_idle(rank as usize));
+    if call.is_first() && flush() {
+        return Ok(true);
+    }
+    call.rest(|call| of_rank(call, rank, win, RawWindow::flush))
 }
 
 pub fn win_flush_all(call: &Call<'_>, win: Win) -> Result {
@@ -167,8 +173,7 @@ pub fn win_flush_all(call: &Call<'_>, win: Win) -> Result {
 }
 
 pub fn win_flush_local(call: &Call<'_>, rank: c_int, win: Win) -> Result {
-    let object = call.wins.get(win)?;
-    object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(object.raw().flush_local(target)?))
+    of_rank(call, rank, win, RawWindow::flush_local)
 }
 
 pub fn win_flush_local_all(call: &Call<'_>, win: Win) -> Result {

@@ -2,9 +2,9 @@
 //! Put and get (MPI-5.0 sections 12.3.1 and 12.3.2).
 
 use super::access::{Local, Remote};
+use crate::entry::Usual;
 use crate::fail::Result;
 use crate::operands::{Buffer, Place};
-use crate::runtime::{Call, Runtime};
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,44 +42,43 @@ impl Remote {
     }
 }
 
-/// Copies bytes of predefined types to or from the target, if its memory is mapped and ready; returns whether it did.
-/// The lock is held, and no reference is kept. Compiled for each direction, so that all of it is inlined into its
-/// caller.
+/// Puts or gets: bytes of predefined types where they are, if the target is ready and its memory mapped. Compiled for each
+/// direction, so that all of that is inlined into its caller.
 #[inline(always)]
-fn try_transfer<const PUT: bool>(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
-    let Some(len) = runtime.plain.size(origin.n, origin.datatype) else { return Ok(false) };
-    let same = (origin.n, origin.datatype) == (at.n, at.datatype);
-    if origin.address.is_constant() || !same && runtime.plain.size(at.n, at.datatype) != Some(len) {
-        return Ok(false);
+fn transfer<const PUT: bool>(call: Usual<'_>, origin: Buffer, at: Place) -> Result<bool> {
+    let is_same = |len| {
+        let is_equal = (origin.n, origin.datatype) == (at.n, at.datatype);
+        is_equal || call.plain.size(at.n, at.datatype) == Some(len)
+    };
+    if call.is_first()
+        && let Some(len) = call.plain.size(origin.n, origin.datatype)
+        && !origin.address.is_constant()
+        && is_same(len)
+        // SAFETY: the window is borrowed for a copy, which does not wait and calls no function of the program.
+        && let Some(win) = unsafe { call.wins.look(at.win) }
+        && let Some((raw, target, offset)) = win.place(at.rank, at.displacement)
+    {
+        let base = origin.address.at();
+        // SAFETY: the program does not access the buffer until the operation is complete.
+        if unsafe { if PUT { raw.try_put(base, len, target, offset) } else { raw.try_get(base, len, target, offset) } }
+        {
+            return Ok(true);
+        }
     }
-    // SAFETY: a transfer does not wait, and calls no function of the program.
-    let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
-    let Some((raw, target, offset)) = place else { return Ok(false) };
-    let base = origin.address.at();
-    // SAFETY: the program does not access the buffer until the operation is complete.
-    Ok(unsafe { if PUT { raw.try_put(base, len, target, offset) } else { raw.try_get(base, len, target, offset) } })
-}
-
-fn transfer(call: &Call<'_>, origin: Buffer, at: Place, direction: Direction) -> Result {
-    let remote = Remote::new(call, at)?;
-    let local = Local::new(call, origin)?;
-    remote.map_or(Ok(()), |remote| remote.transfer(&local, direction))
+    let direction = if PUT { Direction::Put } else { Direction::Get };
+    call.rest(|call| {
+        let remote = Remote::new(call, at)?;
+        let local = Local::new(call, origin)?;
+        remote.map_or(Ok(()), |remote| remote.transfer(&local, direction))
+    })
 }
 
 #[inline(always)]
-pub fn try_put(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
-    try_transfer::<true>(runtime, origin, at)
-}
-
-pub fn put(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
-    transfer(call, origin, at, Direction::Put)
+pub fn put(call: Usual<'_>, origin: Buffer, at: Place) -> Result<bool> {
+    transfer::<true>(call, origin, at)
 }
 
 #[inline(always)]
-pub fn try_get(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
-    try_transfer::<false>(runtime, origin, at)
-}
-
-pub fn get(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
-    transfer(call, origin, at, Direction::Get)
+pub fn get(call: Usual<'_>, origin: Buffer, at: Place) -> Result<bool> {
+    transfer::<false>(call, origin, at)
 }
