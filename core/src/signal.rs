@@ -51,8 +51,8 @@ pub struct SignalArray {
     pub(crate) mapped: bool,
     pub(crate) oversubscribed: bool,
     pub(crate) arrivals: Cell<u64>,
-    /// Number of exchanges of short data.
-    pub(crate) shorts: Cell<u64>,
+    /// Exchanges of short data.
+    pub(crate) shorts: short::Exchanges,
 }
 
 /// The signal array of a peer.

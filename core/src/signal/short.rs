@@ -1,12 +1,14 @@
 #![allow(unsafe_code)]
-//! Short data with a signal: every rank of a team provides up to [`MAX_BYTES`] bytes, and reads those of all others, without
-//! a message.
+//! Short data with a signal: every rank of a team provides up to [`MAX_BYTES`] bytes, and reads those of others, without a
+//! message.
 //!
-//! A rank has two places, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
-//! place is rewritten two exchanges later, which a rank does not begin before all others have begun the next exchange
-//! and so have read the place. An exchange that fails at a rank is followed by one in the same place, so the place of
-//! the last complete exchange stays until all ranks have read it. The place of the failed exchange may be written while
-//! a peer reads it: the peer detects that from the changed flag.
+//! A rank has [`PLACES`] places, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. It
+//! rewrites a place only when each other rank has begun a later exchange than the one that the place holds, and so has read
+//! that one, or given it up. So a rank that waits for no data may be some exchanges ahead of its readers.
+//!
+//! After an exchange that has failed at some ranks, these may count their exchanges differently: the data of a rank is then
+//! at another place than its reader expects, which searches all. The flag is cleared before the data is rewritten, so that a
+//! peer that still reads a failed exchange detects it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -23,6 +25,8 @@ pub(crate) const MAX_BYTES: usize = LINES * LINE - 8;
 /// they are read; the lines of a message travel while it is written. So beyond some lines a message is faster, unless
 /// ranks must wait for a processor anyway.
 pub(crate) const MOST_ALONE: usize = 9 * LINE - 8;
+/// Places of a rank.
+pub(crate) const PLACES: usize = 4;
 /// Maximum number of ranks: each rank reads a line of every other rank.
 pub(crate) const MOST_RANKS: usize = 16;
 
@@ -35,9 +39,33 @@ pub(crate) enum ShortData {
     Mismatch(u64),
 }
 
-/// Whether `flag` belongs to the exchange of `of`, or to a later one.
-fn is_since(flag: u64, of: u64) -> bool {
-    flag != 0 && ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() >= 0
+/// The exchanges of a rank.
+#[derive(Debug)]
+pub(crate) struct Exchanges {
+    /// Number of those whose data this rank has published.
+    count: Cell<u64>,
+    /// Flags of this rank in its places; 0 in one that was not used yet.
+    flags: [Cell<u64>; PLACES],
+    /// Of each rank: the latest flag that was seen, and how many places it is ahead of this one after a failure.
+    others: Vec<(Cell<u64>, Cell<usize>)>,
+}
+
+impl Exchanges {
+    pub(crate) fn new(size: usize) -> Self {
+        Self { count: Cell::default(), flags: Default::default(), others: vec![Default::default(); size] }
+    }
+}
+
+/// How many exchanges `flag` is after that of `of`; negative if it is before, or no flag.
+fn after(flag: u64, of: u64) -> i32 {
+    if flag == 0 { -1 } else { ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() }
+}
+
+/// A flag of these that is later than `old`. A rank that has it has read the data of `old`, or has given it up.
+#[inline(always)]
+fn later<'a, W: Word + 'a>(flags: impl Iterator<Item = &'a W>, old: u64) -> Option<u64> {
+    // Acquire: pairs with the Release of the flag in `give`: the rank's loads of the old data are over.
+    flags.map(|flag| flag.load(Ordering::Acquire)).find(|flag| after(*flag, old) > 0)
 }
 
 /// Writes data to a place, and then the flag to its first word.
@@ -68,15 +96,15 @@ fn take<W: Word>(place: &[W], flag: u64, from: usize, into: &[Cell<u64>]) -> boo
     first.load(Ordering::Relaxed) == flag
 }
 
-/// State of the data of the rank that owns the two places; if it is there, reads words of it from word `from` on.
+/// State of the data of the rank that owns the places; if it is there, reads words of it from word `from` on.
 #[inline(always)]
-fn given<W: Word>(places: [&[W]; 2], flag: u64, from: usize, into: &[Cell<u64>]) -> ShortData {
+fn given<W: Word, const N: usize>(places: [&[W]; N], flag: u64, from: usize, into: &[Cell<u64>]) -> ShortData {
     let is_here = || places.iter().any(|place| take(place, flag, from, into));
     if is_here() {
         return ShortData::Ready;
     }
     // Acquire: pairs with the Release of the flag in `give`: after a later flag the previous one is visible.
-    let other = places.iter().map(|place| place[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
+    let other = places.iter().map(|place| place[0].load(Ordering::Acquire)).find(|other| after(*other, flag) >= 0);
     match other {
         None => ShortData::Pending,
         Some(_) if is_here() => ShortData::Ready,
@@ -89,12 +117,12 @@ impl SignalArray {
     /// Whether the array can exchange short data; the same on every rank.
     #[inline]
     pub(crate) fn has_short(&self) -> bool {
-        self.short_lines > 0 && self.mapped && (2..=MOST_RANKS).contains(&self.size)
+        self.short_lines > 0 && self.mapped && self.size > 1
     }
 
     /// The places of team rank `of`.
     #[inline(always)]
-    fn places(&self, of: usize) -> [&[AtomicU64]; 2] {
+    fn places(&self, of: usize) -> [&[AtomicU64]; PLACES] {
         let base = match self.remotes.get(of).and_then(|remote| remote.mapped) {
             Some(mapped) if of != self.me => mapped.as_ptr(),
             _ => self.own.base,
@@ -102,23 +130,55 @@ impl SignalArray {
         let at = base.wrapping_add((3 * self.size + self.words) * LINE).cast::<AtomicU64>();
         // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, atomics for all, and
         // kept as long as `self`.
-        [0, LINES * LINE / 8].map(|place| unsafe { std::slice::from_raw_parts(at.add(place), LINES * LINE / 8) })
+        std::array::from_fn(|i| unsafe { std::slice::from_raw_parts(at.add(i * LINES * LINE / 8), LINES * LINE / 8) })
+    }
+
+    /// Number of this rank's next exchange.
+    #[inline]
+    pub(crate) fn turn(&self) -> u64 {
+        self.shorts.count.get()
+    }
+
+    /// Index of the place at which team rank `of` is expected to have the data of exchange `turn`.
+    #[inline(always)]
+    fn index_of(&self, of: usize, turn: u64) -> usize {
+        (turn as usize).wrapping_add(self.shorts.others[of].1.get()) % PLACES
     }
 
     /// Prefetches the first line of this rank's next exchange for writing, since other ranks' caches hold it.
     #[inline]
     pub(crate) fn fetch_short(&self) {
-        fetch_to_write(self.places(self.me)[(self.shorts.get() & 1) as usize].as_ptr().cast());
+        fetch_to_write(self.places(self.me)[self.turn() as usize % PLACES].as_ptr().cast());
     }
 
-    /// Publishes this rank's data for the exchange that `flag` names, `len` bytes at all ranks; the upper half of the
-    /// flag grows with each exchange. Where ranks share cores, only the last rank wakes the others.
+    /// A rank that may still have to read what the place of this rank's next exchange holds.
+    #[inline]
+    pub(crate) fn reader(&self) -> Option<usize> {
+        let turn = self.turn();
+        let old = self.shorts.flags[turn as usize % PLACES].get();
+        let has_read = |of: usize| {
+            let seen = &self.shorts.others[of].0;
+            if of == self.me || after(seen.get(), old) > 0 {
+                return true;
+            }
+            // From the latest exchange on, whose line a rank that keeps up has written last.
+            let places = self.places(of);
+            let at = |back: u64| &places[self.index_of(of, turn.wrapping_sub(back))][0];
+            later((1..=PLACES as u64).map(at), old).inspect(|flag| seen.set(*flag)).is_some()
+        };
+        if old == 0 { None } else { (0..self.size).find(|of| !has_read(*of)) }
+    }
+
+    /// Publishes this rank's data for the exchange that `flag` names, `len` bytes, at a place that has no
+    /// [`reader`](Self::reader); the upper half of the flag grows with each exchange. Where ranks share cores, the others are
+    /// woken only if `all_came`.
     #[inline]
     pub(crate) fn publish_inline(&self, flag: u64, len: usize, data: &[u64], all_came: impl FnOnce() -> bool) {
-        let turn = self.shorts.get();
-        self.shorts.set(turn + 1);
+        let turn = self.turn();
+        self.shorts.count.set(turn + 1);
+        self.shorts.flags[turn as usize % PLACES].set(flag);
         self.stats().add(Kind::Signal, len);
-        give(self.places(self.me)[(turn & 1) as usize], flag, data);
+        give(self.places(self.me)[turn as usize % PLACES], flag, data);
         if self.oversubscribed {
             // Of two ranks that publish last at the same time, at least one sees the other's flag.
             fence(Ordering::SeqCst);
@@ -130,18 +190,33 @@ impl SignalArray {
         others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
     }
 
-    /// Makes the next exchange use the place of this one, which has failed here without the data of all ranks: a slower
-    /// peer may still have to read the other place, which holds the previous exchange.
-    #[cold]
-    pub(crate) fn repeat_short(&self) {
-        self.shorts.set(self.shorts.get().wrapping_sub(1));
-    }
-
-    /// State of team rank `of`'s data in the exchange of `flag`; if it is there, words of it are read, from word `from`
-    /// on.
+    /// State of team rank `of`'s data in the exchange of `flag`, this rank's number `turn`; if it is there, words of it are
+    /// read, from word `from` on. All places are searched if `everywhere`, else a mismatch is not noticed.
     #[inline]
-    pub(crate) fn read_inline(&self, of: usize, flag: u64, from: usize, into: &[Cell<u64>]) -> ShortData {
-        given(self.places(of), flag, from, into)
+    pub(crate) fn read_inline(
+        &self,
+        of: usize,
+        (turn, flag): (u64, u64),
+        from: usize,
+        into: &[Cell<u64>],
+        everywhere: bool,
+    ) -> ShortData {
+        let places = self.places(of);
+        let (seen, ahead) = &self.shorts.others[of];
+        let state = match take(places[self.index_of(of, turn)], flag, from, into) {
+            true => ShortData::Ready,
+            false if everywhere => given(places, flag, from, into),
+            false => ShortData::Pending,
+        };
+        if state == ShortData::Ready {
+            seen.set(flag);
+            if everywhere {
+                // Relaxed: only the place matters.
+                let at = places.iter().position(|place| place[0].load(Ordering::Relaxed) == flag);
+                ahead.set(at.map_or(ahead.get(), |at| (at + PLACES - turn as usize % PLACES) % PLACES));
+            }
+        }
+        state
     }
 }
 
@@ -188,10 +263,50 @@ mod tests {
         caught(2, || run(Fault::No, 1));
     }
 
+    /// A rank runs exchanges for another one, which reads them, and goes on while one of its two places has been read, or
+    /// `early` exchanges before.
+    fn run_ahead(early: u64) {
+        let words: [[[ModelWord; 2]; 2]; 2] =
+            [(); 2].map(|()| [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, Fault::No))));
+        let words = leak(words);
+        let place = move |rank: usize, number: u64| &words[rank][(number % 2) as usize][..];
+        let other = loom::thread::spawn(move || {
+            let data = [Cell::new(0)];
+            for number in 1..=ROUNDS {
+                give(place(1, number), number << 32, &[]);
+                loop {
+                    match given([place(0, 0), place(0, 1)], number << 32, 0, &data) {
+                        ShortData::Ready => break assert_eq!(data[0].get(), number),
+                        ShortData::Pending => loom::thread::yield_now(),
+                        ShortData::Mismatch(flag) => panic!("{flag}"),
+                    }
+                }
+            }
+        });
+        for number in 1..=ROUNDS {
+            let old = number.saturating_sub(2 + early) << 32;
+            while number > 2 && later([&place(1, 0)[0], &place(1, 1)[0]].into_iter(), old).is_none() {
+                loom::thread::yield_now();
+            }
+            give(place(0, number), number << 32, &[number]);
+        }
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn models_of_ranks_that_run_ahead_keep_data_that_is_not_read() {
+        check(1, || run_ahead(0));
+    }
+
+    #[test]
+    fn models_notice_ranks_that_run_too_far_ahead() {
+        caught(2, || run_ahead(1));
+    }
+
     #[test]
     fn flags_of_later_exchanges_are_told_from_earlier_ones() {
         let flag = |number: u32| u64::from(number) << 32 | 7;
-        assert!(is_since(flag(5), flag(5)) && is_since(flag(6), flag(5)) && is_since(flag(0), flag(u32::MAX)));
-        assert!(!is_since(flag(4), flag(5)) && !is_since(0, flag(5)));
+        assert_eq!([after(flag(5), flag(5)), after(flag(6), flag(5)), after(flag(0), flag(u32::MAX))], [0, 1, 1]);
+        assert!(after(flag(4), flag(5)) < 0 && after(0, flag(5)) < 0);
     }
 }

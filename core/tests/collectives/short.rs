@@ -1,5 +1,7 @@
 //! Blocking calls of few bytes, which ranks that share memory make without messages.
 
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
 use farside_core::coll::operation::Operation;
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
@@ -115,6 +117,37 @@ fn short_of_a_new_team_sends_one_signal_after_some_calls() {
             };
             Job::threads(p as usize, ranks).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
         }
+    }
+}
+
+/// A rank that needs nothing of the others has made three calls before the root begins, as often as it comes.
+#[test]
+fn short_of_ranks_that_need_nothing_goes_on_before_the_others() {
+    if verbs() {
+        return;
+    }
+    for p in some_sizes() {
+        let ahead = AtomicU32::new(0);
+        let ranks = |job: &Job| {
+            let team = job.world()?;
+            (0..8).try_for_each(|_| call(&team, Operation::Allreduce, 1, true))?;
+            for round in 1..10 {
+                while team.rank() == 0 && ahead.load(SeqCst) < round * (p - 1) {
+                    std::thread::yield_now();
+                }
+                for operation in [Operation::Reduce, Operation::Gather, Operation::Reduce] {
+                    let algorithm = farside_core::coll::table::named(operation, "flat");
+                    let mut made =
+                        Made::new(&team, Case { elements: u64::from(round), algorithm, ..Case::new(operation) });
+                    made.run(&team, &[])?;
+                    made.assert();
+                }
+                ahead.fetch_add(u32::from(team.rank() != 0), SeqCst);
+                team.barrier()?;
+            }
+            Ok(())
+        };
+        Job::threads(p as usize, ranks).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
     }
 }
 

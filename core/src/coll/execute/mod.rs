@@ -21,8 +21,9 @@
 //!
 //! **Short data.** A blocking call by an algorithm of one round of up to 568 bytes a rank, or 4 KiB where ranks share
 //! processors, sends no message if the ranks share memory and the team has a signal array, which the first such call
-//! makes after four collectives: its data goes through the lines of that array. All ranks must make the call in the
-//! same way: a rank that starts it without waiting gets a `Mismatch`.
+//! makes after four collectives: its data goes through the lines of that array. A rank waits for the ranks whose data it
+//! reads, and may be up to three such calls ahead of the others. All ranks must make the call in the same way: a rank that
+//! starts it without waiting gets a `Mismatch`.
 //!
 //! **Loans.** Where ranks of a node lend each other memory, a rank accesses buffers of others during its own call only,
 //! and those of a call that has failed not at all.

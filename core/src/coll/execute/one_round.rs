@@ -12,21 +12,21 @@ pub(super) struct OneRound {
     /// Bytes of the data that this rank reads of another one, and of that rank's data before them.
     pub(super) len: usize,
     pub(super) begin: usize,
-    /// Whether this rank reads the data of each team rank.
-    pub(super) reads: Vec<bool>,
+    /// A bit for each team rank whose data this rank reads.
+    pub(super) reads: u64,
     /// The steps after all data has been read, in an order in which they can be executed.
     pub(super) steps: Vec<u32>,
 }
 
 impl OneRound {
-    /// The call of `schedule`, with blocks of `len` bytes.
+    /// The call of `schedule`, of at most 64 ranks, with blocks of `len` bytes.
     ///
     /// # Errors
     /// The reason why the schedule has more than one round.
     pub(super) fn of(schedule: &Schedule, operation: Operation, len: usize) -> Result<Self, String> {
         let (me, size) = (schedule.rank(), schedule.size());
         let for_each = operation.has_block_for_each();
-        let (mut own, mut reads, mut steps) = (None, vec![false; size as usize], Vec::new());
+        let (mut own, mut reads, mut steps) = (None, 0u64, Vec::new());
         for (number, step) in schedule.steps().enumerate() {
             let fits = match step.action {
                 Action::Send { to, .. } => {
@@ -40,7 +40,11 @@ impl OneRound {
                 }
                 Action::Receive { source, .. }
                 | Action::ReceiveReduce { source, .. }
-                | Action::Await { source, .. } => !std::mem::replace(&mut reads[source as usize], true),
+                | Action::Await { source, .. } => {
+                    let others = reads;
+                    reads |= 1 << source;
+                    reads != others
+                }
                 Action::Signal { .. } | Action::Reduce { .. } | Action::Copy => true,
                 _ => false,
             };
@@ -92,7 +96,7 @@ mod tests {
                         .filter(|s| s.action.peer(from.rank()) == Some(reader.rank()))
                         .any(|s| matches!(s.action, Action::Send { .. } | Action::Signal { .. }))
                 };
-                let sent: Vec<bool> = schedules.iter().map(sends).collect();
+                let sent = schedules.iter().rev().fold(0, |ranks, from| ranks << 1 | u64::from(sends(from)));
                 assert_eq!(
                     one.reads,
                     sent,

@@ -69,8 +69,9 @@ pub(crate) struct Run {
     round: Cell<u32>,
     /// Whether the call is in progress through short data.
     short: Cell<bool>,
-    /// A rank that has answered that the call is over there.
-    over: Cell<Option<u32>>,
+    /// Bits of the team ranks whose short data is missing, and of those that have answered that the call is over there.
+    missing: Cell<u64>,
+    over: Cell<u64>,
     /// A rank whose call differs from this one, and which is asked for its properties.
     compared: Cell<Option<u32>>,
     /// Checks of the peers until the run asks for missing messages, and between questions.
@@ -124,7 +125,8 @@ impl Run {
             sequence: Cell::new(0),
             round: Cell::new(0),
             short: Cell::new(false),
-            over: Cell::new(None),
+            missing: Cell::new(0),
+            over: Cell::new(0),
             compared: Cell::new(None),
             patience: Cell::default(),
             state: Cell::new(State::Idle),
@@ -321,7 +323,7 @@ impl Run {
         }
         self.state.set(State::Active);
         self.compared.set(None);
-        self.over.set(None);
+        self.over.set(0);
         self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
         self.patience.set((plan::CHECKS_BEFORE_QUESTION, plan::CHECKS_BEFORE_QUESTION));
         Ok(())

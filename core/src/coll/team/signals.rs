@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! Construction of the signal array of a team.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,12 +30,14 @@ impl SignalArray {
         Self::make(team, words, 0, account)
     }
 
-    /// Like [`new`](Self::new), without words but with the lines for [short data](short).
+    /// Like [`new`](Self::new), without words but, in a team of up to 16 ranks, with the lines for [short data](short), which take
+    /// 16,640 bytes a rank.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub(super) fn for_short(team: &Team) -> Result<Self> {
-        Self::make(team, 0, 2 * short::LINES, Account::team(team.context()))
+        let lines = if team.size() <= short::MOST_RANKS { short::PLACES * short::LINES } else { 0 };
+        Self::make(team, 0, lines, Account::team(team.context()))
     }
 
     fn make(team: &Team, words: usize, short_lines: usize, account: Account) -> Result<Self> {
@@ -67,7 +70,7 @@ impl SignalArray {
         let (own, remotes) = unsafe { coll::exchange_into(team, own, None, Some(wanted), cells) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = job.stats_of(Some(account));
-        let (arrivals, shorts) = Default::default();
+        let (arrivals, shorts) = (Cell::default(), short::Exchanges::new(if short_lines > 0 { size } else { 0 }));
         let mut signals = Self {
             account,
             stats,

@@ -74,8 +74,8 @@ impl Run {
         }
         if self.short.get() {
             let question = self.question(SHORT);
-            let others = self.plan.peers.iter().filter(|rank| **rank != self.job.rank_number());
-            return others.for_each(|rank| calls::ask(&self.job, *rank, &question));
+            let missing = self.plan.peers.iter().enumerate().filter(|(rank, _)| self.missing.get() & 1 << rank != 0);
+            return missing.for_each(|(_, rank)| calls::ask(&self.job, *rank, &question));
         }
         for (slot, expected) in self.slots.borrow().iter().zip(&self.plan.expected) {
             if matches!(slot, Slot::Posted) {
@@ -151,7 +151,8 @@ impl Run {
             return self.differs(source, &question.properties);
         }
         if self.short.get() {
-            return self.over.set(Some(source));
+            let ranks = self.plan.peers.iter().enumerate().filter(|(_, rank)| **rank == source);
+            return ranks.for_each(|(rank, _)| self.over.set(self.over.get() | 1 << rank));
         }
         let slot = self.plan.slot(source, question.tag);
         if slot.is_some_and(|slot| matches!(self.slots.borrow()[slot], Slot::Empty | Slot::Posted)) {

@@ -50,7 +50,7 @@ impl Run {
             self.check_faults();
         }
         let flag = u64::from(self.sequence.get()) << 32 | u64::from(self.plan.check.0);
-        let (size, me) = (self.plan.peers.len(), self.plan.schedule.rank() as usize);
+        let size = self.plan.peers.len();
         let (first, skip) = (begin / 8, begin % 8);
         let each = (skip + len).div_ceil(8);
         let mut words: SmallVec<[u64; 32]> = smallvec![0; size * each];
@@ -61,60 +61,68 @@ impl Run {
         own.inspect(|own| unsafe {
             self.buffers().gather(&[*own], Block { base: data.as_mut_ptr().cast(), len: *given })
         });
-        // The first rank whose data has not arrived, and the rank and flag of other data found in its place.
-        let (next, other) = (Cell::new(0), Cell::new(None));
+        let (turn, is_published) = (signals.turn(), Cell::new(false));
+        // The rank and flag of other data found in place of the data of this call.
+        let other = Cell::new(None);
         let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
-        // Whether nothing is left to wait for.
-        let look = || {
-            while next.get() < size {
-                let rank = next.get();
-                if rank != me {
-                    let into = if reads[rank] { &all[rank * each..][..each] } else { &[] };
-                    match signals.read_inline(rank, flag, first, into) {
-                        ShortData::Ready => {}
-                        ShortData::Pending => return false,
-                        ShortData::Mismatch(other)
-                            if is_same(other) && self.plan.other_call(Check(other as u32)).is_none() =>
-                        {
-                            self.compare(self.plan.peers[rank], SHORT);
-                            return false;
-                        }
-                        ShortData::Mismatch(flag) => {
-                            other.set(Some((rank, flag)));
-                            return true;
-                        }
-                    }
+        self.missing.set(*reads);
+        // Whether the data of `rank` has been read now.
+        let read = |rank: usize, everywhere: bool| {
+            match signals.read_inline(rank, (turn, flag), first, &all[rank * each..][..each], everywhere) {
+                ShortData::Ready => {
+                    self.missing.set(self.missing.get() & !(1 << rank));
+                    return true;
                 }
-                next.set(rank + 1);
+                ShortData::Pending => {}
+                ShortData::Mismatch(other) if is_same(other) && self.plan.other_call(Check(other as u32)).is_none() => {
+                    self.compare(self.plan.peers[rank], SHORT);
+                }
+                ShortData::Mismatch(flag) => other.set(Some((rank, flag))),
+            }
+            false
+        };
+        let next = || Some(self.missing.get().trailing_zeros() as usize).filter(|rank| *rank < size);
+        let read_all = |everywhere: bool| {
+            while let Some(rank) = next() {
+                if !read(rank, everywhere) {
+                    return false;
+                }
             }
             true
         };
-        signals.publish_inline(flag, *given, &data, look);
-        if self.fault.borrow().is_none() && !look() && !self.job.spin_for(Pace::ANSWER, look) {
-            let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
-            // The rank at which `look` has stopped.
-            let awaited = || self.awaited(self.plan.peers.get(next.get()).copied());
+        // All ranks wait for each other in most calls: then the last one wakes the others.
+        let meets = reads.count_ones() as usize == size - 1;
+        // Whether nothing is left to do or to wait for.
+        let look = |everywhere: bool| {
+            if !is_published.get() && signals.reader().is_none() {
+                is_published.set(true);
+                signals.publish_inline(flag, *given, &data, || !meets || read_all(false));
+            }
+            read_all(everywhere) && is_published.get() || other.get().is_some()
+        };
+        if !look(false) && self.fault.borrow().is_none() && !self.job.spin_for(Pace::ANSWER, || look(false)) {
+            // A rank at which the call is over has published its data before.
+            let is_over = || {
+                let over = self.over.get() & self.missing.get();
+                (0..size).filter(|rank| over & 1 << rank != 0).any(|rank| !read(rank, true))
+            };
+            let ready = || look(true) || self.state.get() != State::Active || is_over();
+            let awaited = || self.awaited(next().or_else(|| signals.reader()).map(|rank| self.plan.peers[rank]));
             if let Err(e) = wait(&awaited, &ready) {
-                if next.get() < size {
-                    signals.repeat_short();
-                }
                 self.short.set(false);
                 return Err(e);
             }
         }
-        if next.get() < size || self.fault.borrow().is_some() {
-            if next.get() < size {
-                signals.repeat_short();
-            }
+        if self.missing.get() != 0 || !is_published.get() || self.fault.borrow().is_some() {
             self.end_unmatched(other.get());
         } else {
-            let read = |rank: u32| Block {
+            let data = |rank: u32| Block {
                 base: all[rank as usize * each..].as_ptr().cast_mut().cast::<u8>().wrapping_add(skip),
                 len: *len,
             };
             let execute = |step: &u32| {
                 // SAFETY: the caller's promise.
-                unsafe { self.execute_short(*step, read) };
+                unsafe { self.execute_short(*step, data) };
                 self.fault.borrow().is_none()
             };
             let _ = steps.iter().all(execute);
@@ -137,13 +145,13 @@ impl Run {
             let over = || self.fault.borrow().is_some() || self.state.get() != State::Active;
             let _ = (0..TURNS).any(|_| over() || self.job.progress().is_err());
         }
-        let over = self.over.take();
+        let over = (self.over.get() & self.missing.get()).trailing_zeros() as usize;
         if let Some((rank, flag)) = other {
             let other_call = self.plan.other_call(Check(flag as u32)).filter(|_| is_same(flag));
             let gone_on = || format!("it has gone on after a {} that has failed", self.name());
             self.mismatch(self.plan.peers[rank], other_call.unwrap_or_else(gone_on));
-        } else if let Some(source) = over {
-            self.mismatch(source, format!("its {} is over, without what this rank waits for", self.name()));
+        } else if let Some(source) = self.plan.peers.get(over) {
+            self.mismatch(*source, format!("its {} is over, without what this rank waits for", self.name()));
         }
         self.advance();
     }
