@@ -1,6 +1,6 @@
-//! Loops that a library is compared with: for each layout the loop that a programmer would write for it alone, with the
-//! length of a block known to the compiler where the programmer knows it. As in a safe function, the ends of both
-//! buffers are checked once.
+//! Loops with which a library is compared: for each layout the loop that a programmer would write only for it, with a
+//! block length that the compiler knows if the programmer knows it. As in a safe function, the ends of both buffers are
+//! checked once.
 #![allow(unsafe_code)]
 
 use std::ptr::copy_nonoverlapping;
@@ -153,7 +153,7 @@ fn diagonals(facts: &Facts, mut block: impl FnMut(usize, usize)) {
 
 #[inline(always)]
 fn listed<const LEN: usize, F: FnMut(usize, usize)>(facts: &Facts, mut block: F) {
-    // This program made the list, and no offset is beyond the room.
+    // This program made the list, and no offset is beyond the end of the memory.
     facts.list.iter().for_each(|at| block(*at, LEN));
 }
 

@@ -1,5 +1,5 @@
-//! `datatype`: what packing and unpacking of layouts costs, and puts from layout to layout, beside loops by hand,
-//! memcpy and, with `--peers`, MPI libraries.
+//! `datatype` measures packing and unpacking of layouts, and puts from layout to layout, and compares them with loops
+//! by hand, memcpy and, with `--peers`, MPI libraries.
 
 use clap::Args;
 use farside_core::error::{Error, ErrorKind, Result};
@@ -34,7 +34,8 @@ impl Arguments {
         let wants = |suite| self.suites.is_empty() || self.suites.contains(&suite);
         let wants_shape = |shape: &Shape| self.shapes.is_empty() || self.shapes.contains(shape);
         let mut plans = Vec::new();
-        // All libraries measure one shape before the next, so that compared values are measured close together.
+        // All libraries measure one shape before the next one starts, so that compared values are measured close
+        // together.
         for shape in shapes::all().into_iter().filter(|shape| wants(Suite::Pack) && wants_shape(shape)) {
             let layouts: Vec<_> = shapes::sizes(shape, quick).into_iter().map(|bytes| (shape, bytes)).collect();
             plans.push(Plan::of_layouts(quick, Suite::Pack, 1, &[], &layouts));

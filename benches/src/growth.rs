@@ -23,8 +23,8 @@ use crate::table::text;
 
 const HANDLER: HandlerId = HandlerId(3);
 
-/// Counts what a rank over verbs holds and sends, beside the formulas; fails if one differs. Runs where RDMA devices
-/// count their packets, as in the emulated machine of ci/rxe.
+/// Counts the resources that a rank over verbs holds and the packets that it sends, and compares them with the
+/// formulas; fails if one differs. Runs where RDMA devices count their packets, as in the emulated machine of ci/rxe.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Job sizes (ranks) to measure.
@@ -74,7 +74,7 @@ fn targets(ranks: u32) -> [u64; 3] {
 }
 
 impl Growth {
-    /// Queue pairs of all ranks: each rank has one for datagrams, one for each peer that it sends to, and one for each
+    /// Queue pairs of all ranks: each rank has one for datagrams, one for each peer to which it sends, and one for each
     /// peer that sends to it.
     pub(crate) fn pairs(&self) -> [u64; 3] {
         targets(self.ranks).map(|s| u64::from(self.ranks) * (1 + 2 * s))
@@ -122,7 +122,8 @@ pub(crate) fn measure(ranks: u32) -> Result<Growth> {
 
 fn once(ranks: u32) -> Result<Growth> {
     let meeting = Barrier::new(ranks as usize);
-    // The baseline, with the kernel's own queue pairs, once the previous job's devices have stopped sending.
+    // The baseline includes the kernel's own queue pairs; it is read once the previous job's devices have stopped
+    // sending.
     let before = look(Duration::from_millis(200))?;
     let mut held = Job::threads_with(ranks as usize, &verbs_settings()?, |job| stages(job, &meeting))?.swap_remove(0);
     for h in &mut held {
@@ -136,7 +137,7 @@ fn once(ranks: u32) -> Result<Growth> {
 fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
     let team = job.world()?;
     let mut held = Vec::new();
-    // Kept outside of the device, since reading the counters must not cause packets.
+    // These values stay outside of the device, since reading the counters must not cause packets.
     let mut stage = || -> Result<()> {
         meeting.wait();
         if job.rank() == 0 {
@@ -163,7 +164,7 @@ fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
     Ok(held)
 }
 
-/// Reads the kernel's counters, after a pause in which packets that no rank waits for are delivered.
+/// Reads the kernel's counters, after a pause in which packets are delivered for which no rank waits.
 fn look(rest: Duration) -> Result<Held> {
     sleep(rest);
     let packets = sent()?;

@@ -39,7 +39,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// The command `farside` beside this program, or in a folder of `PATH`.
+/// The command `farside` in the folder of this program, or in a folder of `PATH`.
 ///
 /// # Errors
 /// [`ErrorKind::Launcher`] if it is in neither.
@@ -50,7 +50,7 @@ pub(crate) fn farside() -> Result<PathBuf> {
     let folders = program.parent().map(Path::to_owned).into_iter().chain(env::split_paths(&path));
     find(folders).ok_or_else(|| {
         Error::new(ErrorKind::Launcher, OP)
-            .cause(format!("no `farside` beside {} or in PATH", program.display()))
+            .cause(format!("no `farside` in the folder of {} or in PATH", program.display()))
             .remedy("build it: cargo build --release -p farside-launch")
     })
 }
@@ -66,7 +66,7 @@ fn find(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
 pub(crate) fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
     let mut command = Command::new(farside()?);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);
-    // Its file may have been replaced by another build since this program started, and its ranks are to be the same program.
+    // Another build may have replaced the file since this program started, but the ranks must run the same program.
     command.arg(format!("/proc/{}/exe", std::process::id())).arg("worker").args(arguments);
     Ok(command)
 }
@@ -93,7 +93,7 @@ pub(crate) fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[S
 /// itself. Never fails: if the run fails, returns the records so far, and notes.
 pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Duration) -> (Vec<Record>, Vec<Note>) {
     let (mut records, mut errors, mut foreign) = (Vec::new(), VecDeque::new(), 0);
-    // Farside's own program also measures the limits and other libraries in addition.
+    // Farside's own program also measures the limits and other libraries.
     let own =
         |of: Library| of == library || library == Library::Farside && matches!(of, Library::Loop | Library::Limit);
     let ended = follow(&mut command, Instant::now() + limit + GRACE, |line| match line {
@@ -115,7 +115,7 @@ pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Dur
             let colon = if quoted.is_empty() { "" } else { ": " };
             Some(format!("{}, after {} records{colon}{quoted}", how(status, limit), records.len()))
         }
-        Ok(_) => (records.is_empty() && foreign == 0).then(|| "ended well but measured nothing".to_owned()),
+        Ok(_) => (records.is_empty() && foreign == 0).then(|| "succeeded but measured nothing".to_owned()),
     };
     let foreign = (foreign > 0).then(|| format!("{foreign} lines of its output are not records of this run"));
     let note = |text| Note { subject: format!("{}, {ranks} ranks", library.label()), text };
@@ -229,8 +229,8 @@ mod tests {
         let other = LINE.replace("mpich", "openmpi");
         let (records, notes) = shell(&format!("echo hello; echo '{four}'; echo '{other}'; echo '{LINE}'"));
         assert_eq!(records, 1);
-        assert_eq!(notes, ["MPICH, 2 ranks: 3 lines of its output are no records of this run"]);
-        assert_eq!(shell("true").1, ["MPICH, 2 ranks: ended well but measured nothing"]);
+        assert_eq!(notes, ["MPICH, 2 ranks: 3 lines of its output are not records of this run"]);
+        assert_eq!(shell("true").1, ["MPICH, 2 ranks: succeeded but measured nothing"]);
         assert_eq!(shell(&format!("head -c 100000 /dev/zero; echo; echo '{LINE}'")).0, 1);
     }
 

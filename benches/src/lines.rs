@@ -12,8 +12,8 @@ use farside_core::error::Result;
 pub(crate) enum Pattern {
     /// There and back, both directions in one word.
     RoundTrip = 0,
-    /// There and back, with a line for each direction, as in messages that can go both ways at once: if only one side
-    /// writes a line, each of its stores has to take the line back from the reader.
+    /// There and back, with a line for each direction, as in messages that can go both ways at the same time: if only
+    /// one side writes a line, each of its stores has to take the line back from the reader.
     TwoLines = 1,
     /// A barrier of two: each stores a number in its own word and waits for the other's, both words in one line.
     Meeting = 2,
@@ -42,7 +42,7 @@ pub(crate) struct Side<'a> {
     pub(crate) last: &'a Cell<u64>,
     /// Iterations of an empty loop before each store.
     pub(crate) work: u64,
-    /// Called from time to time during waits; fails if the other side can no longer come.
+    /// Called from time to time during waits; fails if the other side can no longer respond.
     pub(crate) check: &'a dyn Fn() -> Result<()>,
 }
 
@@ -50,7 +50,7 @@ impl Side<'_> {
     /// Repeats a pattern `times` times.
     pub(crate) fn pass(&self, pattern: Pattern, times: u64) -> Result<()> {
         for _ in 0..times {
-            // The one side stores odd numbers and the other even ones, starting from an even number.
+            // One side stores odd numbers and the other even ones, starting from an even number.
             let (odd, even) = (self.last.get() + 1, self.last.get() + 2);
             self.last.set(even);
             match (pattern, self.begins) {
@@ -93,7 +93,7 @@ fn turn(turns: u64) {
     }
 }
 
-/// The number of iterations that fit into a time: the most of several tries.
+/// The number of iterations that fit into a time: the maximum of several tries.
 pub(crate) fn turns_of(time: Duration) -> u64 {
     const TURNS: u64 = 20_000;
     let try_once = |_| {

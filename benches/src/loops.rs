@@ -1,5 +1,5 @@
-//! `loops`: the loops of IMB and OSU by size, one C program on Farside's MPI library and on others, also on a busy
-//! machine.
+//! `loops` measures the loops of IMB and OSU by size, with one C program on Farside's MPI library and on others, also
+//! on a busy machine.
 
 use clap::{Args, value_parser};
 use farside_core::error::Result;
@@ -12,12 +12,13 @@ use crate::session::{Limits, Task};
 
 /// Measures ping-pong, exchange, reduce, allreduce, all-to-all, put, get, accumulate and a chain of PSCW epochs by size
 /// on Farside's libmpi_abi (target/release, or `FARSIDE_MPI`), and on MPICH, Intel MPI and Open MPI, which ci/peers has
-/// put into FARSIDE_PEERS or target/peers, beside a memcpy of as many bytes; writes a table, JSON, and HTML with plots.
+/// put into FARSIDE_PEERS or target/peers, and, for comparison, a memcpy of as many bytes; writes a table, JSON, and
+/// HTML with plots.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Number of processes that spin beside the ranks.
+    /// Number of processes that spin in addition to the ranks.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u32).range(0..=1024))]
     busy: u32,
     /// Job sizes (ranks) to measure, each even.
@@ -26,10 +27,10 @@ pub(crate) struct Arguments {
     /// Bytes, ascending: multiples of 8.
     #[arg(long, value_delimiter = ',', default_value = "8,64,512,4096,16384,65536,262144,1048576,4194304", value_parser = doubles)]
     sizes: Vec<u64>,
-    /// Operations; all unless given.
+    /// Operations to measure; by default all.
     #[arg(long, value_delimiter = ',')]
     operations: Vec<Op>,
-    /// Libraries; all unless given.
+    /// Libraries to measure; by default all.
     #[arg(long, value_delimiter = ',')]
     libraries: Vec<Library>,
 }
@@ -45,7 +46,7 @@ impl Arguments {
             operations: self.operations,
             ..Plan::default()
         };
-        // On a busy machine a copy would be measured beside other processes than the ranks were.
+        // On a busy machine, a copy would be measured under another load than the ranks were.
         let is_limited = self.busy == 0 && !over_verbs();
         let task = Task {
             title: format!("Farside: loops by size, {} busy processes", self.busy),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Machine {
     /// The processor's name, or "unknown".
     pub(crate) cpu: String,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub(crate) cores: usize,
     /// The kernel's release, or "unknown".
     pub(crate) kernel: String,

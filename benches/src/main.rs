@@ -52,7 +52,7 @@ mod usage;
 mod waiting;
 mod worker;
 
-/// Farside's benchmarks, each beside a limit of the machine or a peer of the same run.
+/// Farside's benchmarks, each compared with a limit of the machine or a peer in the same run.
 #[derive(Parser)]
 #[command(name = "farside-bench")]
 enum Command {
@@ -95,7 +95,7 @@ impl Command {
     }
 }
 
-/// The settings of the environment, but for those given.
+/// The settings of the environment, except those given.
 fn settings_with(given: &[(&str, &str)]) -> Result<Settings> {
     let find = |name: &str| given.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned());
     Settings::from_lookup(|name| find(name).or_else(|| env::var(name).ok()))

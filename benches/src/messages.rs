@@ -39,7 +39,7 @@ impl Arguments {
 /// The job sizes of the table.
 pub(crate) const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
 
-/// The way in which a window is accessed.
+/// How a window is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     /// Every rank maps every other's memory.
@@ -51,7 +51,7 @@ pub(crate) enum Memory {
 /// The messages that a rank has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Messages.
+    /// The number of messages.
     pub(crate) messages: u64,
     /// Bytes in them.
     pub(crate) bytes: u64,
@@ -62,11 +62,11 @@ pub(crate) struct Cost {
 pub(crate) struct Row {
     /// The call.
     pub(crate) call: &'static str,
-    /// The way in which the window is accessed.
+    /// How the window is accessed.
     pub(crate) memory: Memory,
-    /// Ranks of the window.
+    /// The number of ranks of the window.
     pub(crate) ranks: usize,
-    /// Neighbours of each rank.
+    /// The number of neighbours of each rank.
     pub(crate) neighbours: usize,
     /// The messages that each rank has sent.
     pub(crate) measured: Vec<Cost>,

@@ -14,16 +14,16 @@ pub(crate) struct Options {
     /// Fewer sizes, and shorter measurements.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Number of times that everything is measured, the libraries in turns: 1 unless given, of `two-sided` 3. Of each
-    /// figure the best counts, for every library; of the ratios of `sync-overhead` the median.
+    /// Number of times that everything is measured, the libraries in turn; the default is 1, for `two-sided` 3. The
+    /// report has the best value of each figure of every library, but the median of the ratios of `sync-overhead`.
     #[arg(long, value_parser = value_parser!(u32).range(1..=100))]
     pub(crate) rounds: Option<u32>,
     #[command(flatten)]
     pub(crate) limit: TimeLimit,
-    /// The records as JSON, out/BENCHMARK.json unless given.
+    /// File for the records as JSON; the default is out/BENCHMARK.json.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// The report, out/BENCHMARK.html unless given.
+    /// File for the report; the default is out/BENCHMARK.html.
     #[arg(long, visible_alias = "page", value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
@@ -85,12 +85,12 @@ pub(crate) fn doubles(text: &str) -> Result<u64, String> {
     if is_right { Ok(bytes) } else { Err("not a multiple of 8 up to 64 MiB".to_owned()) }
 }
 
-/// Whether the ranks reach each other by RDMA devices alone.
+/// Whether the ranks reach each other over RDMA devices only.
 pub(crate) fn over_verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "verbs")
 }
 
-/// Whether the ranks reach each other by TCP alone.
+/// Whether the ranks reach each other over TCP only.
 pub(crate) fn over_tcp() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "tcp")
 }

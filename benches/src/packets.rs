@@ -1,5 +1,5 @@
 //! Packets of every epoch and operation over verbs: both directions, including acknowledgements, from the counters of
-//! the devices, which are exact and the same in every run; compared with the fewest that the protocol needs.
+//! the devices, which are exact and the same in every run; compared with the minimum that the protocol needs.
 //!
 //! All ranks are on one machine, as in the emulated one of `ci/rxe`, so that one rank can read the counters of all
 //! devices.
@@ -24,10 +24,10 @@ use crate::session::Task;
 use crate::settings_with;
 use crate::table::{number, text};
 
-/// Counts packets of every epoch, operation and size of message over verbs, beside the fewest that the protocol needs
-/// and, with `--peers`, MPI libraries; and of calls of 3 and 4 ranks beside their formula. With FARSIDE_DEVICE=verbs,
-/// where all ranks are on a machine whose RDMA devices count them: the emulated machine of ci/rxe. Fails if Farside
-/// needs more than it should.
+/// Counts packets of every epoch, operation and size of message over verbs, and compares them with the minimum that the
+/// protocol needs and, with `--peers`, with MPI libraries; and packets of calls of 3 and 4 ranks, compared with their
+/// formulas. Needs FARSIDE_DEVICE=verbs, and all ranks on one machine whose RDMA devices count packets, such as the
+/// emulated machine of ci/rxe. Fails if Farside needs more than it should.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -70,7 +70,8 @@ impl Arguments {
     }
 }
 
-/// Iterations of the runs of two lengths; a tenth of these if an iteration transfers more than `SMALL_BYTES` bytes.
+/// The number of iterations of the runs of either length; a tenth of it if an iteration transfers more than
+/// `SMALL_BYTES` bytes.
 const SHORT_RUN: u64 = 40;
 const LONG_RUN: u64 = 140;
 const SMALL_BYTES: u64 = 16_384;
@@ -104,7 +105,7 @@ pub(crate) struct Count {
     pub(crate) packets: f64,
     /// Work requests of all ranks.
     pub(crate) requests: f64,
-    /// Microseconds, which mean little here.
+    /// The time in microseconds, which means little here.
     pub(crate) us: f64,
     /// Iterations that were counted.
     pub(crate) iterations: u64,
@@ -151,7 +152,7 @@ fn of_many(team: &Team, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>)
     Ok(([packets, requests], us))
 }
 
-/// Rank 0 reads the counters while no rank sends: the others rest longer.
+/// Rank 0 reads the counters while no rank sends, since the others rest longer.
 fn rest(team: &Team) -> Result<u64> {
     if team.rank() > 0 {
         sleep(Duration::from_millis(100));
@@ -161,8 +162,8 @@ fn rest(team: &Team) -> Result<u64> {
     sent()
 }
 
-/// The fewest packets that the protocol needs for two ranks: a request and its answer each. `None` if there is no goal
-/// for `key`.
+/// The minimum number of packets that the protocol needs for two ranks: a request and its answer each. `None` if there
+/// is no goal for `key`.
 pub(crate) fn goal(key: &Key) -> Option<f64> {
     if key.ranks != 2 {
         return None;
@@ -170,14 +171,14 @@ pub(crate) fn goal(key: &Key) -> Option<f64> {
     Some(match (key.suite, key.sync, key.op) {
         // One write and its acknowledgement each way; the put carries the notification.
         (Suite::Barrier, ..) | (Suite::Epoch, Sync::Fence | Sync::Pscw, _) => 4.0,
-        // Lock, and put and unlock.
+        // One message locks, and one puts and unlocks.
         (Suite::Epoch, Sync::LockExclusive, _) => 6.0,
         (Suite::Op, Sync::Flush, Op::Put | Op::Get | Op::FetchOp | Op::Cas | Op::Accumulate) => 2.0,
         _ => return None,
     })
 }
 
-/// The fewest packets of a peer for the same messages. `None` without peers, and if `key` has no messages.
+/// The minimum number of packets of a peer for the same messages. `None` without peers, and if `key` has no messages.
 pub(crate) fn best_peer(records: &[Record], key: &Key) -> Option<f64> {
     let same = |r: &&Record| Library::PEERS.contains(&r.library) && r.key == *key && key.suite == Suite::Ghost;
     records.iter().filter(same).filter_map(|r| r.packets).reduce(f64::min)
@@ -255,8 +256,8 @@ pub(crate) fn calls(ranks: u32) -> Result<Vec<Call>> {
     Ok(Job::threads_with(ranks as usize, &verbs_settings()?, count_calls)?.swap_remove(0))
 }
 
-/// The settings of the environment for ranks that are threads over verbs, with a timeout that is long enough that no
-/// HCA retransmits if the machine stalls for a moment.
+/// The settings of the environment for ranks that are threads over verbs, with a timeout so long that no HCA
+/// retransmits if the machine stalls for a moment.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a setting that does not exist.

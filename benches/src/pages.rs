@@ -41,7 +41,7 @@ impl Pages {
             return Err(error.remedy("choose smaller sizes"));
         };
         let mut pages = Self { start, bytes };
-        // Written, so that no page is the shared page of zeros.
+        // Every page is written, so that none is the shared page of zeros.
         pages.fill(0xff);
         pages.fill(0);
         Ok(pages)

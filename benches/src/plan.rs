@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     /// Bytes of puts and gets, ascending.
     #[arg(long, value_delimiter = ',')]
     pub(crate) sizes: Vec<u64>,
-    /// 32-bit integers to each neighbour in the ghost-area exchange, ascending.
+    /// The numbers of 32-bit integers to each neighbour in the ghost-area exchange, ascending.
     #[arg(long, value_delimiter = ',')]
     pub(crate) counts: Vec<u64>,
     /// Messages of [`Suite::Pack`] and [`Suite::Put`], shape and bytes; see [`crate::shapes`].
@@ -30,13 +30,13 @@ pub(crate) struct Plan {
     /// Operations of [`Suite::Coll`].
     #[arg(long, value_delimiter = ',')]
     pub(crate) operations: Vec<Op>,
-    /// Algorithms of collectives, in place of all; only for Farside.
+    /// The algorithms of collectives that are measured, all if empty; only for Farside.
     #[arg(long, value_delimiter = ';')]
     pub(crate) algorithms: Vec<String>,
     /// Count packets instead of taking times.
     #[arg(long)]
     pub(crate) packets: bool,
-    /// The number of ranks, even but for [`Suite::Pack`].
+    /// The number of ranks, even except for [`Suite::Pack`].
     #[arg(skip)]
     pub(crate) ranks: u32,
 }
@@ -46,7 +46,7 @@ fn message(text: &str) -> Result<(Shape, u64), String> {
     Ok((shape.parse()?, bytes.parse().map_err(|_| "not a number of bytes")?))
 }
 
-/// The epochs with one put each: synchronization, operation, and how many epochs an iteration is.
+/// The epochs with one put each: synchronization, operation, and the number of epochs in an iteration.
 pub(crate) const EPOCHS: [(Sync, Op, u32); 5] = [
     (Sync::Fence, Op::Put, 1),
     (Sync::Fence, Op::Put1, 1),
@@ -178,7 +178,7 @@ pub(crate) mod tests {
                             }
                         }),
                         Suite::Put => self.layouts.iter().for_each(|&(shape, bytes)| {
-                            // Between two ranks; rank 1 only waits.
+                            // These are between two ranks, of which rank 1 only waits.
                             let ops = put_ops(shape).iter().filter(|_| ranks == 2);
                             ops.for_each(|op| add(window, Sync::Flush, *op, shape, bytes));
                             if is_exchanged(shape, bytes, ranks) {
@@ -225,7 +225,8 @@ pub(crate) mod tests {
             let plan = Plan::new(quick);
             let keys = plan.keys(2);
             assert_eq!(sorted(&keys).len(), keys.len());
-            // 2 single ones, n two-sided, 2 windows x (5 + 4 per size, 3 atomics, 3 per count)
+            // There are 2 single measurements, n two-sided ones, and for each of 2 windows 5 + 4 per size, 3 atomics,
+            // and 3 per count.
             let (sizes, counts) = if quick { (3, 3) } else { (6, 9) };
             assert_eq!(keys.len(), 2 + counts + 2 * (9 * sizes + 3 + 3 * counts));
             assert_eq!(plan.farside_keys(2).len(), keys.len() + sizes);

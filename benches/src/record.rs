@@ -92,7 +92,7 @@ names! {
         Pack = "pack" "Packing and unpacking",
         /// Puts from layout to layout.
         Put = "put" "Puts from layout to layout",
-        /// Collectives, each by every algorithm.
+        /// Collectives, each with every algorithm.
         Coll = "coll" "Collectives",
         /// Two-sided messages; bytes are those of a message, or the number of outstanding messages.
         TwoSided = "two-sided" "Two-sided messages",
@@ -112,7 +112,7 @@ names! {
         Allocated = "allocated" "allocated window",
         /// Memory of the user, page-aligned.
         User = "user" "user window",
-        /// The same if it is not mapped, but accessed by system calls (`FARSIDE_SHM_USER_MEMORY=vm`).
+        /// Memory of the user that is not mapped, but accessed with system calls (`FARSIDE_SHM_USER_MEMORY=vm`).
         Unmapped = "unmapped" "user window, unmapped",
     }
 }
@@ -128,9 +128,9 @@ names! {
         FenceClosure = "fence-closure" "fence by itself",
         /// Post, start, complete, wait.
         Pscw = "pscw" "PSCW",
-        /// A shared lock round the operation.
+        /// A shared lock around the operation.
         Lock = "lock" "shared lock",
-        /// An exclusive lock round the operation.
+        /// An exclusive lock around the operation.
         LockExclusive = "lock_exclusive" "exclusive lock",
         /// A flush inside an epoch that locks all.
         Flush = "flush" "flush",
@@ -251,7 +251,7 @@ names! {
         TargetCpu = "target_cpu" "target CPU time",
         /// An exchange of all ranks with all, themselves included.
         Alltoall = "alltoall" "all-to-all",
-        /// A collective, as the operations that follow.
+        /// A collective, like the operations that follow.
         Broadcast = "broadcast" "broadcast",
         /// See [`Broadcast`](Self::Broadcast).
         Scatter = "scatter" "scatter",
@@ -305,7 +305,7 @@ names! {
 }
 
 impl Library {
-    /// The MPI libraries that Farside is compared with.
+    /// The MPI libraries with which Farside is compared.
     pub(crate) const PEERS: &'static [Library] = &[Library::Mpich, Library::IntelMpi, Library::OpenMpi];
 }
 
@@ -468,7 +468,7 @@ pub(crate) mod tests {
 
     const LINE: &str = r#"{"library":"impi","version":"2021.18.1","suite":"op","window":"user","sync":"flush","op":"put_bw","bytes":64,"ranks":2,"iterations":7,"us_median":0.5,"us_min":0.25,"mb_per_s":128}"#;
 
-    /// A record of the suite that `op` belongs to.
+    /// A record of the suite to which `op` belongs.
     pub(crate) fn record(library: Library, op: Op, bytes: u64, us: f64) -> Record {
         let key = match op {
             Op::Barrier => Key { suite: Suite::Barrier, op, bytes, ranks: 2, ..Key::default() },

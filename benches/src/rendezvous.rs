@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! Round trips of messages that are longer than a packet, from memory to memory and from layout to
-//! layout, between two ranks as threads: sent at once, sent in packets once the target has asked for them, and read by
-//! the target from the sender's memory. The lengths at which the fastest way changes are the cut-offs of
+//! Round trips of messages that are longer than a packet, from memory to memory and from layout to layout, between two
+//! ranks as threads: sent immediately, sent in packets once the target has requested them, and read by the target from
+//! the sender's memory. The lengths at which the fastest way changes are the cut-offs of
 //! [`MessageCutOffs`](farside_core::device::MessageCutOffs). The environment selects the device.
 
 use std::rc::Rc;
@@ -15,15 +15,15 @@ use crate::settings_with;
 use crate::table::{number, text};
 use crate::two_sided::active;
 
-/// Measures messages that are longer than a packet, one way, by each way to transfer them, between two ranks as
-/// threads, and prints where the fastest way changes.
+/// Measures the time of messages longer than a packet with each transfer method, between two ranks that are threads,
+/// and prints the lengths at which the fastest method changes.
 #[derive(Args)]
 pub(crate) struct Arguments {}
 
 /// The number of jobs for each way.
 const REPEATS: usize = 2;
 
-/// Every other block of this many bytes.
+/// A layout that has every other block of a number of bytes.
 struct Strided(*mut u8, usize, usize);
 
 // SAFETY: the blocks have `len` bytes in the order of the packed bytes, of memory that `measure` keeps.

@@ -20,7 +20,7 @@ pub(crate) struct Results {
     pub(crate) title: String,
     /// The machine and the time.
     pub(crate) machine: Machine,
-    /// Farside's, the limits' and the peers' records. If two have the same library and key the later one counts.
+    /// The records of Farside, the limits and the peers. If two have the same library and key, the later one is used.
     pub(crate) records: Vec<Record>,
     /// Notes for the reader.
     pub(crate) notes: Vec<Note>,
@@ -37,7 +37,7 @@ impl Results {
         self.notes.iter().for_each(|note| println!("note: {note}"));
     }
 
-    /// Returns true if Farside has been measured.
+    /// Checks whether Farside has been measured.
     ///
     /// # Errors
     /// [`ErrorKind::Launcher`] if not.
@@ -64,7 +64,7 @@ impl Results {
         write(path, &text)
     }
 
-    /// Prints the notes, and writes the records and the report of a benchmark of this name. Returns as
+    /// Prints the notes, and writes the records and the report of a benchmark of this name. Returns the result of
     /// [`check`](Self::check).
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! Transfers between two strided layouts over verbs, by each scheme: packed, one message for each block, lists of
+//! Transfers between two strided layouts over verbs, with each scheme: packed, one message for each block, lists of
 //! blocks on both sides; and contiguous, as the limit. Measures the time of a put with the fences that close it, the
-//! bandwidth of several puts, and the processor time at either side; computes the cut-offs that follow.
+//! bandwidth of several puts, and the processor time at either side; computes the resulting cut-offs.
 //!
 //! The ranks are two threads of this process, with one device each.
 
@@ -23,15 +23,15 @@ use crate::shapes::{self, Case, diagonals, diagonals_bytes};
 use crate::table::{number, text};
 use crate::usage::{Of, Usage};
 
-/// Puts columns of a matrix of ints, and messages of some blocks, by every scheme, and block diagonals by lists with
-/// layouts that are known or not; two ranks of this process, by the device of the settings. Prints the cut-offs that
-/// follow.
+/// Puts columns of a matrix of ints, and messages of some blocks, with every scheme, and block diagonals with lists,
+/// whose layouts are known or not; between two ranks of this process, over the device of the settings. Prints the
+/// resulting cut-offs.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Measure each so often; the best counts.
+    /// Number of measurements of each shape, of which the best is used.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Fewer shapes.
+    /// Measure fewer shapes.
     #[arg(long)]
     quick: bool,
 }
@@ -59,7 +59,7 @@ fn failed(e: DatatypeError) -> Error {
 pub(crate) struct Cost {
     /// The shortest time of a put and the fence that closes it, in microseconds.
     pub(crate) us: f64,
-    /// The highest bandwidth of some puts and a fence.
+    /// The maximum bandwidth of some puts and a fence.
     pub(crate) mb_per_s: f64,
     /// Processor time of the origin's thread, for a put and its fence.
     pub(crate) origin_us: f64,
@@ -67,7 +67,7 @@ pub(crate) struct Cost {
     pub(crate) target_us: f64,
 }
 
-/// Measures every shape by one of the [`WAYS`], each `rounds` times.
+/// Measures every shape in one of the [`WAYS`], each `rounds` times.
 fn measure((name, setting): (&str, &str), cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
     let settings = settings_with(&[("FARSIDE_TRANSFER", setting)])?;
     let mut both = Job::threads_with(2, &settings, |job| rank(job, name == "contiguous", cases, rounds))?;
@@ -104,7 +104,7 @@ fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Vec<String>> {
         let us = fenced(&window, &buffer, map, 1)?;
         Ok((us, (team.job().stats() - before).bytes(Kind::Layout)))
     };
-    // A warm-up, which connects, registers memory and sends the layout.
+    // A warm-up connects, registers memory and sends the layout.
     run(&known)?;
     let mut best = [(f64::INFINITY, 0); 2];
     for new in &new {
@@ -142,7 +142,7 @@ fn rank(job: &Job, is_contiguous: bool, cases: &[Case], rounds: u32) -> Result<V
         let one_block = Case::new(Shape::None, case.bytes)?.map;
         let map = if is_contiguous { &one_block } else { &case.map };
         let run = |puts| fenced(&window, &buffer, map, puts);
-        // A warm-up, which connects, registers memory and sends the layout.
+        // A warm-up connects, registers memory and sends the layout.
         run(1)?;
         let before = Usage::now(Of::Thread)?;
         let times = (0..rounds).map(|_| run(1)).collect::<Result<Vec<f64>>>()?;
@@ -172,8 +172,8 @@ pub(crate) struct Sizes {
 
 /// The cut-offs from measurements: for each shape the microseconds of [`WAYS`] in order.
 ///
-/// Each cut-off is the shortest block (or message) from which on the scheme wins more time than it loses, over all
-/// shapes; so a single disturbed measurement does not change it. A cut-off without measurements keeps its value in
+/// Each cut-off is the minimum length of a block (or message) at which the scheme wins more time than it loses, over
+/// all shapes; so a single disturbed measurement does not change it. A cut-off without measurements keeps its value in
 /// `now`.
 pub(crate) fn cut_offs(cases: &[(Sizes, [f64; 4])], now: CutOffs) -> CutOffs {
     let best = |of: fn(&Sizes) -> u64, gain: &dyn Fn(&[f64; 4]) -> f64, chosen: &dyn Fn(&Sizes) -> bool| {

@@ -25,7 +25,7 @@ pub(crate) type Limits = fn(&[u64]) -> Result<(Vec<Record>, Option<Error>)>;
 /// The measurements of one benchmark.
 #[derive(Default)]
 pub(crate) struct Task {
-    /// The title of its report.
+    /// The title of the report.
     pub(crate) title: String,
     /// The plans; the runs of one plan are close together in time.
     pub(crate) plans: Vec<Plan>,
@@ -73,8 +73,8 @@ impl Task {
         Ok((results, of_rounds))
     }
 
-    /// Measures everything, prints it beside the targets, and writes the files, which are named after the benchmark.
-    /// Returns true if there are records of Farside. `targets` are those of the best records of each round.
+    /// Measures everything, prints the results and the targets, and writes the files, which are named after the
+    /// benchmark. Returns true if there are records of Farside. `targets` are those of the best records of each round.
     ///
     /// # Errors
     /// Those of [`measure`](Self::measure), and those of writing the files.
@@ -102,7 +102,7 @@ impl Session<'_> {
             return self.pack(plan);
         }
         if library == Library::Farside && !suite.is_of_mpi() {
-            // Layouts are also put to memory that is not mapped.
+            // Layouts are also put into memory that is not mapped.
             let unmapped = (suite == Suite::Put).then(|| Plan { windows: vec![Window::Unmapped], ..plan.clone() });
             for plan in [plan].into_iter().chain(&unmapped) {
                 let mut words = plan.arguments();
@@ -121,7 +121,7 @@ impl Session<'_> {
             return Ok(());
         }
         if suite == Suite::Coll && plan.operations == [Op::Pingpong] {
-            // For predictions, which are Farside's.
+            // The ping-pong is for predictions, which only Farside has.
             return Ok(());
         }
         let single = over_verbs() && !plan.packets && suite != Suite::Coll && !suite.is_of_mpi();

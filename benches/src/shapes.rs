@@ -24,9 +24,8 @@ pub(crate) fn all() -> Vec<Shape> {
     Shape::ALL.iter().copied().filter(|shape| !sizes(*shape, false).is_empty()).collect()
 }
 
-/// The messages of the suite "put", which are those of the experiments with schemes for derived datatypes over
-/// InfiniBand: 4 to 2048 columns of 64 and 128 rows, the same numbers of bytes without gaps, 4 to 64 blocks, block
-/// diagonals.
+/// The messages of the suite "put", as in the experiments with schemes for derived datatypes over InfiniBand: 4 to 2048
+/// columns of 64 and 128 rows, the same numbers of bytes without gaps, 4 to 64 blocks, block diagonals.
 pub(crate) fn puts(quick: bool) -> Vec<(Shape, u64)> {
     let mut puts = Vec::new();
     for (shape, rows) in [(Shape::Columns64, 64), (Shape::Columns128, 128)] {
@@ -79,7 +78,7 @@ pub(crate) fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
         (Shape::Indexed64, _) => vec![64 * 64, 1024 * 64, 1 << 24],
         (Shape::Struct, _) => [4, 64, 8192, 524_288].map(|count| STRUCT_BYTES * count).into(),
         (Shape::Nested, _) => [4, 64, 8192, 524_288].map(|count| 8 * NESTED.0 * count).into(),
-        // Shapes of suite "put" only.
+        // These shapes are only in suite "put".
         _ => vec![],
     };
     if quick {
@@ -200,7 +199,7 @@ pub(crate) fn diagonals(side: u64, first: u64) -> std::result::Result<TypeMap, D
     Datatype::indexed(&lengths, &at, &Named::Int.into())?.message(1)
 }
 
-/// `count` of twice that number of positions, in random order; the same as in `benches/peers/pack.c`.
+/// Draws `count` of `2 * count` positions, in random order; they are the same as in `benches/peers/pack.c`.
 fn places(count: u64) -> Vec<u64> {
     let mut places: Vec<u64> = (0..2 * count).collect();
     let mut state = 1_u64;

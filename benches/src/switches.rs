@@ -8,7 +8,7 @@ use clap::Args;
 use corosensei::{Coroutine, CoroutineResult};
 use farside_core::error::Result;
 
-/// Times a switch between coroutines, and between threads of which one runs at a time.
+/// Measures the time of a switch between coroutines, and between threads of which only one runs at a time.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Number of switches of each kind.
@@ -30,7 +30,7 @@ fn coroutines(switches: u32) -> f64 {
         let CoroutineResult::Yield(()) = ranks[turn as usize % 2].resume(()) else { unreachable!() };
     }
     let time = begin.elapsed();
-    // They never end by themselves.
+    // The coroutines never end on their own.
     ranks.iter_mut().for_each(Coroutine::force_unwind);
     time.as_secs_f64() * 1e9 / f64::from(switches)
 }

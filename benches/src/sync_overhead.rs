@@ -1,4 +1,5 @@
-//! `sync-overhead`: the cost of synchronization, beside the limits of the machine and, with `--peers`, MPI libraries.
+//! `sync-overhead` measures the cost of synchronization, compared with the limits of the machine and, with `--peers`,
+//! with MPI libraries.
 //!
 //! With `FARSIDE_DEVICE=verbs` everything is measured over RDMA devices: the limits are perftest's, the peers Debian's
 //! MPICH and Open MPI over UCX, and single operations are timed one by one, as perftest does.
@@ -35,12 +36,12 @@ pub(crate) struct Arguments {
     /// Kinds of window, of allocated,user.
     #[arg(long, value_delimiter = ',')]
     windows: Vec<Window>,
-    /// Leave the limits of the machine out.
+    /// Do not measure the limits of the machine.
     #[arg(long)]
     no_limits: bool,
 }
 
-/// Replaces what is planned by what is given, if anything is, all of which must be in `allowed`.
+/// Replaces the planned values by the given ones, if there are any; all of these must be in `allowed`.
 fn choose<T: Ord + ToString>(planned: &mut Vec<T>, given: Vec<T>, is_allowed: impl Fn(&T) -> bool) -> Result<()> {
     if let Some(other) = given.iter().find(|one| !is_allowed(one)) {
         let error = Error::new(ErrorKind::BadArgument, "plan the measurements");
@@ -60,7 +61,8 @@ impl Arguments {
         choose(&mut all.windows, self.windows, |window| windows.contains(window))?;
         choose(&mut all.sizes, self.sizes, |_| true)?;
         choose(&mut all.counts, self.counts, |_| true)?;
-        // All libraries measure one suite before the next, so that compared values are measured close together.
+        // All libraries measure one suite before the next one starts, so that compared values are measured close
+        // together.
         let part = |ranks, suite: &Suite| Plan { suites: vec![*suite], ranks, ..all.clone() };
         let parts =
             sorted(self.ranks).into_iter().flat_map(|ranks| all.suites.iter().map(move |suite| part(ranks, suite)));

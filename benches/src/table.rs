@@ -49,12 +49,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Farside's value over another: below 1, Farside is faster.
+    /// The ratio of Farside's value to another: if it is below 1, Farside is faster.
     pub(crate) fn over(&self, library: Library) -> Option<f64> {
         Some(self.us.get(&Library::Farside)? / self.us.get(&library)?)
     }
 
-    /// Farside's value over that of the best peer.
+    /// The ratio of Farside's value to that of the best peer.
     pub(crate) fn over_best_peer(&self) -> Option<f64> {
         Library::PEERS.iter().filter_map(|peer| self.over(*peer)).max_by(f64::total_cmp)
     }
@@ -70,7 +70,7 @@ fn key_cells(key: &Key) -> [String; 7] {
 }
 
 impl Table {
-    /// Makes a table from all records of a run. If two have the same library and key the later one counts.
+    /// Makes a table from all records of a run. If two have the same library and key, the later one is used.
     pub(crate) fn new(records: &[Record], floors: &Floors) -> Self {
         let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.key.suite != Suite::Limit) {

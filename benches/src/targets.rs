@@ -62,7 +62,7 @@ impl Times {
     }
 
     /// The limit that the ranks have measured alternately with `key`, recorded under `op`.
-    fn beside(&self, key: Key, op: Op) -> Option<f64> {
+    fn alternated_limit(&self, key: Key, op: Op) -> Option<f64> {
         self.of(Library::Limit, Key { op, ..key })
     }
 }
@@ -88,7 +88,7 @@ pub(crate) fn targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
     let mut add = |what: String, ratio, most| targets.push(Target { what, ratio, most });
-    // Ratios to the best peer: epochs, and operations with their flush.
+    // These are ratios to the best peer, of epochs and of operations with their flush.
     for (window, bytes, epochs, operations, most) in [
         (Window::Allocated, 8, &EPOCHS[..], &OPERATIONS[..], [0.5, 0.4]),
         (Window::User, 8, &EPOCHS, &OPERATIONS[..1], [0.7, 0.7]),
@@ -105,7 +105,7 @@ pub(crate) fn targets(records: &[Record]) -> Vec<Target> {
     let large = operation(Window::Allocated, Op::Put, MIB);
     let message = Key { suite: Suite::Am, op: Op::Pingpong, bytes: 8, ranks: 2, ..Key::default() };
     let barrier = Key { suite: Suite::Barrier, op: Op::Barrier, ranks: 2, ..Key::default() };
-    // Ratios to limits that the same ranks have measured alternately.
+    // These are ratios to limits that the same ranks have measured alternately.
     for (what, key, op, most) in [
         ("allocated window, 1 MiB: put + flush / memcpy", large, Op::Put, Some(1.05)),
         ("active message round trip, 8 B / cache line's", message, Op::Pingpong, Some(1.8)),
@@ -114,13 +114,17 @@ pub(crate) fn targets(records: &[Record]) -> Vec<Target> {
         ("barrier of 2 / cache line one way", barrier, Op::Barrier, Some(1.6)),
         ("barrier of 2 / bare meeting of two ranks", barrier, Op::BareMeeting, None),
     ] {
-        add(what.to_owned(), over(times.farside(key), times.beside(key, op)), most);
+        add(what.to_owned(), over(times.farside(key), times.alternated_limit(key, op)), most);
     }
     for (what, op) in [
         ("round trip by a line for each way / by one line", Op::TwoLinesRoundTrip),
         ("round trip by one line with 40 ns of work at each end / without", Op::WorkedRoundTrip),
     ] {
-        add(what.to_owned(), over(times.beside(message, op), times.beside(message, Op::Pingpong)), None);
+        add(
+            what.to_owned(),
+            over(times.alternated_limit(message, op), times.alternated_limit(message, Op::Pingpong)),
+            None,
+        );
     }
     if records.iter().any(|record| record.library == Library::Farside && record.key.ranks == 8) {
         let of = |sync, ranks| times.farside(epoch(Window::Allocated, sync, 8, ranks));
@@ -158,16 +162,17 @@ pub(crate) fn verbs_targets(records: &[Record]) -> Vec<Target> {
         ("fetch-and-op + flush", key(Op::FetchOp, 8), Op::RawAtomic, "ib_atomic_lat", Some(1.3)),
         ("1 MiB: time of a put among 64", key(Op::PutBandwidth, MIB), Op::RawWriteBandwidth, "ib_write_bw", Some(1.11)),
     ] {
-        let (ours, beside, perftest) = (times.farside(key), times.beside(key, raw), times.limit(raw, key.bytes));
+        let (ours, beside, perftest) =
+            (times.farside(key), times.alternated_limit(key, raw), times.limit(raw, key.bytes));
         add(format!("{what} / {tool}"), over(ours, perftest), most);
         // perftest measures separately, at another time; these alternate.
         add(format!("{what} / {}", raw.label()), over(ours, beside), None);
         add(format!("{} / {tool}", raw.label()), over(beside, perftest), None);
     }
-    let ratio = over(times.beside(put, Op::RawWriteDone), times.beside(put, Op::RawWrite));
+    let ratio = over(times.alternated_limit(put, Op::RawWriteDone), times.alternated_limit(put, Op::RawWrite));
     add("8 B: bare write, completed / bare write, one way".to_owned(), ratio, None);
-    // The time that each adds to a bare request that its own process measures alternately: processes of an emulated
-    // machine differ by more.
+    // Compared is the time that each adds to a bare request that its own process measures alternately, since bare times
+    // of different processes on an emulated machine differ by more.
     for (op, raw, bytes) in [
         (Op::Put, Op::RawWriteDone, 8),
         (Op::Get, Op::RawRead, 8),
@@ -261,7 +266,7 @@ pub(crate) fn layout_targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// Farside's standing with layouts, size by size: for each operation, kind of window and comparison a line with the
+/// Farside's results with layouts, size by size: for each operation, kind of window and comparison a line with the
 /// sizes at which it is slower.
 pub(crate) fn standing(records: &[Record]) -> String {
     let all = compared(&Times::new(records));
@@ -332,7 +337,7 @@ mod tests {
     }
 
     /// A limit that two ranks have measured alternately with their operations.
-    fn beside(suite: Suite, op: Op, bytes: u64, us: f64) -> Record {
+    fn alternated_record(suite: Suite, op: Op, bytes: u64, us: f64) -> Record {
         let key = Key { suite, op, bytes, ranks: 2, ..Key::default() };
         of(Library::Limit, if suite == Suite::Op { operation(Window::Allocated, op, bytes) } else { key }, us)
     }
@@ -355,10 +360,10 @@ mod tests {
     fn targets_of_rounds_are_medians_of_ratios_within_a_round() {
         let round = |line: f64, barrier: f64| {
             let mut records = all(Library::Farside, barrier);
-            records.push(beside(Suite::Barrier, Op::Barrier, 0, line));
+            records.push(alternated_record(Suite::Barrier, Op::Barrier, 0, line));
             records
         };
-        // The fastest line and the fastest barrier are of different rounds.
+        // The fastest line and the fastest barrier are from different rounds.
         let merged = of_rounds(&[round(0.5, 2.0), round(1.0, 1.5), round(2.0, 2.5)], targets);
         assert_eq!(find(&merged, "barrier of 2 / cache").0, Some(1.5));
         assert_eq!(find(&merged, "allocated window, 8 B: fence epoch / best peer").0, None);
@@ -389,13 +394,13 @@ mod tests {
         records.extend(all(Library::Mpich, 3.0));
         records.extend(all(Library::OpenMpi, 2.0));
         records.extend([
-            beside(Suite::Op, Op::Put, MIB, 0.8),
-            beside(Suite::Op, Op::Put, 8, 0.1),
-            beside(Suite::Am, Op::Pingpong, 8, 0.5),
-            beside(Suite::Am, Op::TwoLinesRoundTrip, 8, 0.8),
-            beside(Suite::Am, Op::WorkedRoundTrip, 8, 1.0),
-            beside(Suite::Barrier, Op::Barrier, 0, 0.8),
-            beside(Suite::Barrier, Op::BareMeeting, 0, 0.8),
+            alternated_record(Suite::Op, Op::Put, MIB, 0.8),
+            alternated_record(Suite::Op, Op::Put, 8, 0.1),
+            alternated_record(Suite::Am, Op::Pingpong, 8, 0.5),
+            alternated_record(Suite::Am, Op::TwoLinesRoundTrip, 8, 0.8),
+            alternated_record(Suite::Am, Op::WorkedRoundTrip, 8, 1.0),
+            alternated_record(Suite::Barrier, Op::Barrier, 0, 0.8),
+            alternated_record(Suite::Barrier, Op::BareMeeting, 0, 0.8),
             record(Library::Limit, Op::YieldTurn, 0, 4.0),
         ]);
         let targets = targets(&records);

@@ -26,11 +26,12 @@ use crate::session::{Limits, Task};
 use crate::settings_with;
 use crate::table::{number, text};
 
-/// Measures two-sided messages beside the raw put and active messages below them, polling and sleeping. With --peers
-/// also one C program on Farside's libmpi_abi (target/release, or `FARSIDE_MPI`) and on others: latency, bandwidth,
-/// message rate, and the time of a message while 1 to 10,000 receives or unexpected messages are outstanding.
+/// Measures two-sided messages, and for comparison the raw put and active messages below them, polling and sleeping.
+/// With --peers also runs one C program on Farside's libmpi_abi (target/release, or `FARSIDE_MPI`) and on others:
+/// latency, bandwidth, message rate, and the time of a message while 1 to 10,000 receives or unexpected messages are
+/// outstanding.
 ///
-/// With `FARSIDE_DEVICE=tcp` the C program alone, over TCP with every library, beside bare sockets.
+/// With `FARSIDE_DEVICE=tcp` runs only the C program, over TCP with every library, and bare sockets for comparison.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -91,7 +92,7 @@ fn layers(sizes: &[u64], rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// A measurement: its name, and how the message is delivered.
+/// The measurements: the name of each, and how the message is delivered.
 const WAYS: [(&str, &str); 5] = [
     ("put", "put and flush in lock_all; the target looks at the last byte"),
     ("base", "active message into place; the completion handler runs on another thread"),
@@ -103,15 +104,15 @@ const WAYS: [(&str, &str); 5] = [
 const ID: HandlerId = HandlerId(1);
 /// The numbers of messages in a row that are answered by one: of a ping-pong, and of a burst.
 const KINDS: [u64; 2] = [1, 64];
-/// The number of short blocks, of which the fastest counts.
+/// The number of short blocks, of which the fastest is reported.
 const BLOCKS: u32 = 40;
 const BLOCK: Duration = Duration::from_micros(500);
 
 /// Microseconds of a message one way, and of one message of a burst, by way and size.
 type Times = Vec<Vec<[f64; 2]>>;
 
-/// Measures all ways between two ranks as threads, which wait as `FARSIDE_WAIT` says: "spin" polls, "park" sleeps until
-/// a message arrives.
+/// Measures all ways between two ranks as threads, which wait according to `FARSIDE_WAIT`: "spin" polls, "park" sleeps
+/// until a message arrives.
 fn measure(wait: &str, sizes: &[u64]) -> Result<Times> {
     let settings = settings_with(&[("FARSIDE_WAIT", wait)])?;
     let way = |(name, _): (&str, &str)| -> Result<Vec<[f64; 2]>> {
@@ -167,7 +168,8 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
     }
 }
 
-/// Active messages; `name` is one of the [`WAYS`]. `source` and `sink` give memory that both ranks keep until the end.
+/// Active messages; `name` is one of the [`WAYS`]. `source` and `sink` return memory that both ranks keep until the
+/// end.
 pub(crate) fn active<const N: usize>(
     job: &Job,
     team: &Team,

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct Usage {
     /// User and system time.
     pub(crate) cpu: Duration,
-    /// The number of times that the thread or process gave the core away to wait.
+    /// The number of times that the thread or process gave up its core to wait.
     pub(crate) switches: u64,
 }
 

@@ -17,7 +17,7 @@ use crate::usage::{Of, Usage};
 
 const HANDLER: HandlerId = HandlerId(3);
 
-/// Lets rank 0 sleep while all others wait for it, and prints the processor time that they spend meanwhile.
+/// Makes rank 0 sleep while all others wait for it, and prints the processor time that they spend meanwhile.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Job sizes (ranks) to measure.
@@ -34,7 +34,7 @@ impl Arguments {
     }
 }
 
-/// Processor time of all ranks but rank 0 in one call.
+/// Processor time of all ranks except rank 0 in one call.
 #[derive(Clone, Debug)]
 pub(crate) struct Waited {
     /// The call.
@@ -53,7 +53,7 @@ pub(crate) struct Spent {
 }
 
 /// Lets rank 0 sleep for `pause` while the others wait for it in a barrier, a fence, wait, unlock, and for a message.
-/// Collective; all ranks get the same. `of` says whether ranks are processes or threads.
+/// Collective; all ranks get the same. `of` tells whether ranks are processes or threads.
 pub(crate) fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
     let team = job.world()?;
     let (me, others): (usize, Vec<usize>) = (team.rank(), (1..team.size()).collect());
@@ -82,7 +82,7 @@ pub(crate) fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>>
 
     let put_first = || passive.lock(LockKind::Exclusive, 0, none, |epoch| epoch.put_value(1, 0, 0));
     let message = |to: &usize| am::send(job, *to as u32, HANDLER, &[], &[], Counters::default());
-    // Both sides would borrow the one window.
+    // Both sides would borrow the same window.
     let active_cell = RefCell::new(&mut active);
     let window = || active_cell.borrow_mut();
     let fence = || window().fence(none, |_| Ok(()));

@@ -24,7 +24,7 @@ pub(crate) struct Worker {
     sleep_ms: Option<u64>,
 }
 
-/// Ends a rank: all ranks are ended if its data arrived wrong.
+/// Ends a rank: it ends all ranks if data arrived corrupted.
 pub(crate) fn end(job: &Job, measured: Result<()>) -> Result<bool> {
     if let Some(error) = measured.as_ref().err().filter(|error| error.kind() == ErrorKind::Protocol) {
         job.abort(3, &error.to_string());
@@ -50,7 +50,8 @@ impl Worker {
             budget = Budget::of(plan.quick, Method::Blocks).in_short_blocks();
         }
         if method != Method::Packets {
-            // Bound after the start, which counts the cores: one core for each rank, in turn if there are more ranks.
+            // The rank is bound after the start of the job, which counts the cores: each rank has one core, and ranks
+            // share cores in turn if there are more ranks.
             cores::bind_to_nth(job.rank() % cores::allowed().len())?;
         }
         end(&job, measure::run(&job, plan, budget, &mut stdout()))

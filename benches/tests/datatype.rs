@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders in which the program finds the launcher: its own, or that of one built now.
+/// Folders in which the program finds the launcher: its own folder, or that of a launcher built now.
 fn folders_with_launcher() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_farside-bench")).parent().unwrap();
     assert!(farside_harness::farside().is_file());

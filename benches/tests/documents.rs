@@ -11,7 +11,7 @@ use farside_harness::{example, farside, mpi_library, verify_library};
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The documents, and the least number of blocks of commands that each has. A later one may use what an earlier one has
+/// The documents, and the minimum number of command blocks in each. A later one may use what an earlier one has
 /// installed.
 const DOCUMENTS: [(&str, usize); 21] = [
     ("README.md", 4),
@@ -44,8 +44,8 @@ struct Block {
     promised: Vec<String>,
 }
 
-/// The blocks of commands of a document: those marked `sh`, with a `text` right below them, and lines of a `text`
-/// behind a `$`. Blocks below a comment that says that they need the network are left out.
+/// The blocks of commands of a document: those marked `sh`, with a `text` block right below them, and lines of a `text`
+/// block after a `$`. Blocks below a comment that says that they need the network are left out.
 fn blocks(document: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let (mut kind, mut is_below, mut needs_network) = (None, false, false);
@@ -138,7 +138,7 @@ fn run(folder: &Path, document: &str, block: &Block) -> String {
 
 #[test]
 fn commands_of_the_documents_do_what_is_promised() {
-    // Built first, so that no build runs during the commands.
+    // The programs are built first, so that no build runs during the commands.
     let _ = (mpi_library(), verify_library());
     let folder = stranger();
     for (document, least) in DOCUMENTS {

@@ -1,4 +1,4 @@
-//! The table of `ci/test`, `ci/suites`, has each test program of the workspace, and names only what there is.
+//! The table of `ci/test`, `ci/suites`, has each test program of the workspace, and names only programs that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

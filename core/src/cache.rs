@@ -134,7 +134,7 @@ pub(crate) fn check(settings: &mut Settings, rank: u32) {
     let found = folder.and_then(|folder| Some((refusal(&fs::metadata(&folder).ok()?)?, folder)));
     let Some((why, folder)) = found else { return };
     if rank == 0 {
-        tracing::warn!("measured values are neither read nor kept: {}: {why}", folder.display());
+        tracing::warn!("measured values are neither read nor stored: {}: {why}", folder.display());
     }
     settings.without_cache();
 }

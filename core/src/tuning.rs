@@ -22,10 +22,10 @@ use crate::settings::{CacheFolder, Settings};
 /// The devices whose values are stored.
 const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
 /// Maximum number of bytes of the rules of a device in the file, and of those that are published.
-const MOST_KEPT: usize = 50 << 10;
-const MOST_PUBLISHED: usize = 8 << 10;
+const MAX_KEPT: usize = 50 << 10;
+const MAX_PUBLISHED: usize = 8 << 10;
 /// Maximum length of other values that are published.
-const MOST_OTHER: usize = 6 << 10;
+const MAX_OTHER: usize = 6 << 10;
 /// Maximum time for which the first job measures.
 const LIMIT: Duration = Duration::from_millis(20);
 
@@ -71,10 +71,10 @@ pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Res
     let published = |of: &str, lines: String| {
         let is_one = |name: fn(&str) -> String| is_first && DEVICES.iter().any(|device| name(device) == of);
         if is_one(name) {
-            return Some(parse(&lines)?.of_at_most(size).last(MOST_PUBLISHED));
+            return Some(parse(&lines)?.of_at_most(size).last(MAX_PUBLISHED));
         }
         let is_known = of == calibration::NAME || is_one(Models::name);
-        (is_known && lines.len() <= MOST_OTHER).then_some(lines)
+        (is_known && lines.len() <= MAX_OTHER).then_some(lines)
     };
     let table = file.read().unwrap_or_default().changed(published);
     let keeps = is_first && file.replace().is_ok();
@@ -154,7 +154,7 @@ pub(crate) fn keep(job: &Job) {
     let with = |old: Option<&str>| {
         let mut all = old.and_then(parse).unwrap_or_default();
         new.iter().cloned().for_each(|rule| all.set(rule));
-        Some(all.last(MOST_KEPT))
+        Some(all.last(MAX_KEPT))
     };
     let name = name(job.device().capabilities().name);
     if let Err(e) = file.replace().and_then(|replacement| replacement.set(&name, load, with)) {
@@ -184,7 +184,7 @@ mod tests {
     /// The maximum that rank 0 publishes fits into a value.
     #[test]
     fn values_of_all_devices_can_be_published() {
-        let most = DEVICES.len() * (MOST_PUBLISHED + MOST_OTHER) + MOST_OTHER + 1024;
+        let most = DEVICES.len() * (MAX_PUBLISHED + MAX_OTHER) + MAX_OTHER + 1024;
         assert!(most < crate::bootstrap::VALUE_MAX, "{most}");
     }
 

@@ -29,7 +29,7 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Runs with the default settings, and with the smallest rings and ranks that sleep at once.
+/// Runs with the default settings, and with the smallest rings and ranks that sleep immediately.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
     for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
         Job::threads_with(ranks as usize, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
@@ -44,7 +44,7 @@ fn wait_for(job: &Job, counter: &Counter, value: u64) -> Result<()> {
     job.wait("a counter", || Ok((counter.value() >= value).then_some(())))
 }
 
-/// Whether shorter tests are wanted, for emulated machines.
+/// Whether to run shorter tests, for emulated machines.
 fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }
@@ -113,7 +113,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
             am::send(job, peer, ID, &[i as u8 % 3], &pattern(i, len), counters)?;
             assert_eq!(origin.value(), i as u64 + 1, "the buffer is free when send returns");
         }
-        // Each counter alone.
+        // Tests each counter alone.
         am::send(job, peer, ID, &[0], &[], Counters { origin: Some(&origin), ..Counters::default() })?;
         am::send(job, peer, ID, &[0], &[], Counters { target: Some(number), ..Counters::default() })?;
         am::send(job, peer, ID, &[0], &[], Counters { completion: Some(&completion), ..Counters::default() })?;
@@ -201,7 +201,7 @@ fn later_completions_wait_for_the_completion_of_what_they_send() {
             Delivery::Into(
                 Sink::buffer(Vec::new()),
                 OnComplete::deferred(move |job, _| {
-                    // Both ranks wait here at once, and each needs the other's acknowledgement to continue.
+                    // Both ranks wait here at the same time, and each needs the other's acknowledgement to continue.
                     let completion = Counter::new();
                     let counters = Counters { completion: Some(&completion), ..Counters::default() };
                     am::send(job, source, ID, &[1], &[], counters)?;
@@ -326,7 +326,7 @@ fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(0)));
             assert!(e.to_string().contains("register the handler"), "{e}");
         }
-        // The next message is not disturbed.
+        // The next message arrives as usual.
         team.barrier()
     });
 }
@@ -340,7 +340,7 @@ fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Rank 0 sends each packet to rank 1; `expect` says whether rank 1 must refuse it (`None`: either).
+/// Rank 0 sends each packet to rank 1; `expect` tells whether rank 1 must refuse it (`None`: it may).
 fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
@@ -399,13 +399,13 @@ fn hostile_packets_of_every_sort_are_refused() {
         (vec![1; PREFIX - 1], Some(true)),
         (prefix(0, 0, 7, 1, 0, 0, 0), Some(true)),
         (prefix(11, 0, 7, 1, 0, 0, 0), Some(true)),
-        // A header longer than the packet, more data than announced, an unknown handler, unknown counters.
+        // Packets with a header longer than the packet, more data than announced, an unknown handler, unknown counters.
         (prefix(1, 1, 7, 1, 0, 0, 0), Some(true)),
         (with(prefix(1, 0, 7, 1, 3, 0, 0), 4), Some(true)),
         (prefix(1, 0, 8, 1, 0, 0, 0), Some(true)),
         (prefix(1, 0, 7, 1, 0, 2, 0), Some(true)),
         (prefix(1, 0, 7, 1, 0, u32::MAX, 0), Some(true)),
-        // Lengths that cannot be allocated.
+        // Messages whose lengths cannot be allocated.
         (with(prefix(1, 1, 7, 1, u64::MAX, 0, 0), 1), Some(true)),
         (with(prefix(1, 1, 7, 1, 1 << 40, 0, 0), 1), None),
         // A piece of an unknown message; then the pieces of a message: empty, out of place, too long, correct,
@@ -417,7 +417,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 9), Some(true)),
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(false)),
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(true)),
-        // The same with long pieces.
+        // The same packets with long pieces.
         (with(prefix(2, 0, 7, 5, 0, 0, 0), 2000), Some(true)),
         (with(prefix(1, 1, 7, 6, 3000, 0, 0), 1001), Some(false)),
         (with(prefix(2, 0, 7, 6, 2000, 0, 0), 1000), Some(true)),
@@ -502,7 +502,7 @@ fn acknowledgement_by_another_rank_is_refused() {
         let cell = |from: usize, value: u64| look_until(job, || signals.get(from, 1) >= value);
         let counter = Counter::new();
         if job.rank_number() == 0 {
-            // Rank 1 has left the barrier, so it does not acknowledge before it is told to.
+            // Rank 1 has left the barrier, so it does not acknowledge until this rank lets it.
             cell(1, 1)?;
             am::send(job, 1, ID, &[], &[], Counters { completion: Some(&counter), ..Counters::default() })?;
             signals.set(2, 1, 1)?;
@@ -518,7 +518,7 @@ fn acknowledgement_by_another_rank_is_refused() {
             cell(0, 1)?;
         } else {
             cell(0, 1)?;
-            // The message is refused with any number.
+            // The acknowledgement is refused with any message number.
             for message in 0..50 {
                 send_raw(job, 0, &prefix(3, 0, 0, message, 0, 0, 0))?;
             }
@@ -529,7 +529,7 @@ fn acknowledgement_by_another_rank_is_refused() {
     .unwrap();
 }
 
-/// Well-formed addresses of data that do not exist, or are not memory of that peer: the receiver asks for packets.
+/// Well-formed addresses of data that do not exist, or are not memory of that peer: the receiver requests packets.
 #[test]
 fn hostile_places_of_data_are_not_read() {
     let offer = |key: &[u8], ranges: &[(u64, u64)]| {
@@ -599,7 +599,7 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
             [start(1)?, start(2)?, start(3)?, first].iter().try_for_each(|track| complete(track))?;
             wait_for(job, &acknowledged, 4)?;
             let last = start(4)?;
-            // The queue may still be full of the message before.
+            // The queue may still be full of packets of the previous message.
             job.wait("the handler", || Ok(begun.load(Ordering::SeqCst).then_some(())))?;
             // A device whose target has room for all packets has sent them by now.
             open.store(last.open() > 0, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Long messages between ranks of one node, whose two ranks copy pieces of them at once: which rank copies what, and how
-//! such messages end when one of the two stops in the middle.
+//! Long messages between ranks of one node, of which both ranks copy pieces at the same time: which rank copies what,
+//! and how such messages end when one of the two stops in the middle.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,10 +20,10 @@ const ID: HandlerId = HandlerId(7);
 const LEN: usize = 16 << 20;
 const PIECE: usize = LEN / 64;
 const TURN: u64 = LEN as u64 / 4;
-/// Longest wait, so that a test ends that waits forever.
+/// The maximum wait, so that a test that would wait forever ends.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Lets ranks act in a given order.
+/// Makes ranks act in a given order.
 #[derive(Default)]
 struct Turns(AtomicUsize);
 
@@ -41,7 +41,8 @@ impl Turns {
     }
 }
 
-/// Runs two ranks that read messages of any length; not where they cannot map each other's memory, or share a processor.
+/// Runs two ranks that read messages of any length. Skipped where ranks cannot map each other's memory, or share a
+/// processor.
 fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     match std::thread::available_parallelism() {
         Ok(processors) if processors.get() > 1 => with(&[], f),
@@ -188,7 +189,7 @@ fn target_reads_from_the_front_while_the_sender_writes_from_the_back() {
             // The request to send, and the number of pieces after each turn.
             assert_eq!(spent(job, before), (0, 2 * TURN, 3));
         } else {
-            // The pieces are where they belong, and no others.
+            // The pieces are in their places, and nothing else was written.
             let quarter = LEN / 4;
             turns.at(1, || {
                 assert_eq!(copy_some(job, Kind::Read)?, TURN);
@@ -267,7 +268,7 @@ fn target_does_not_wait_for_a_sender_that_has_copied_some_pieces_and_computes() 
 
 #[test]
 fn sender_that_sleeps_is_woken_once_at_the_end() {
-    // It sleeps for long without looking for lost ranks.
+    // The rank sleeps for a long time without a check for lost ranks.
     with(&[("FARSIDE_WAIT", "park"), ("FARSIDE_PEER_CHECK_MS", "2000")], |job, turns| {
         let (data, track) = (pattern(12, LEN), Track::new());
         let receiver = Receiver::new(job, LEN)?;
@@ -334,11 +335,10 @@ fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
     if cfg!(not(all(target_env = "gnu", feature = "verbs"))) {
         return;
     }
-    // The buffers are mapped by `malloc`, each for itself.
-    // SAFETY: a parameter of the allocator.
+    // `malloc` maps each of the buffers separately. SAFETY: a parameter of the allocator.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };
     // Buffers stay where they are if the sender sleeps whenever a message begins, as it may on a busy machine, or if
-    // pages of another rank of this process are beside them. Then the next job has others.
+    // pages of another rank of this process are next to them. Then the next job has others.
     let (begin, mut kept) = (Instant::now(), Vec::new());
     let [has_run, are_moved] = [const { AtomicBool::new(false) }; 2];
     while !are_moved.load(Ordering::SeqCst) {
@@ -522,7 +522,7 @@ fn pieces_that_the_sender_fails_to_write_are_read() {
                 Ok(())
             })?;
             assert_eq!(receiver.wait(job)?.kept, LEN);
-            // The sender's quarter too.
+            // The quarter of the sender is copied too.
             assert_eq!(spent(job, before).0, LEN as u64);
             assert!(receiver.is(&pattern(5, LEN)));
         }

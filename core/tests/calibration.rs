@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What the first jobs on a machine measure and keep: cut-offs of messages, and choices of collectives.
+//! Tests of what the first jobs on a machine measure and store: cut-offs of messages, and choices of collectives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn as_a_rank_that_broadcasts() {
     }
 }
 
-/// What these broadcasts do without measurements.
+/// The algorithm of these broadcasts without measurements.
 const DEFAULT: &str = "binomial(1)";
 
 fn run(folder: &Path) -> Finished {
@@ -50,7 +50,7 @@ fn run_as(folder: &Path, rank: &[String]) -> Finished {
     done
 }
 
-/// What the ranks report: values, and the number of messages that have measured them. Both ranks say the same.
+/// The values that the ranks report, and the number of messages that have measured them. Both ranks report the same.
 fn reported(done: &Finished) -> Option<(String, u32)> {
     let lines = done.err.lines().filter_map(|line| line.split_once("cut-offs eager:"));
     let values: Vec<_> = lines.filter_map(|(_, rest)| rest.split_once(", measured by ")).collect();
@@ -76,7 +76,7 @@ fn measured_files(folder: &Path) -> Vec<PathBuf> {
     all.filter(|path| is_whole(path) && path.file_name().unwrap().to_str().unwrap().starts_with("measured-")).collect()
 }
 
-/// Starts jobs until one has not been disturbed. What a disturbed one has measured it uses, and does not keep.
+/// Starts jobs until one has not been disturbed. A disturbed job uses its measurements, but does not store them.
 fn calibrated(folder: &Path) -> Option<(String, PathBuf)> {
     for _ in 0..20 {
         let done = run(folder);
@@ -118,7 +118,7 @@ fn jobs_that_start_at_once_leave_one_whole_file() {
     assert_eq!(reported(&run(dir.path())), Some((values, 0)));
 }
 
-/// The values of the file that is there, or of a new one.
+/// The values of the existing file, or of a new one.
 fn calibrated_or_read(folder: &Path) -> Option<(String, PathBuf)> {
     match files(folder).first() {
         Some(file) => Some((reported(&run(folder)).expect("the file is whole").0, file.clone())),
@@ -132,7 +132,7 @@ fn choices_of_collectives_are_measured_once_and_kept() {
     let measured = |done: &Finished| done.err.matches("measured: broadcast 2 1024-2047 ").count();
     let keeps = || {
         let first = run_as(dir.path(), &itself!("as_a_rank_that_broadcasts"));
-        // Both ranks say the same.
+        // Both ranks report the same.
         let is_loaded = first.err.matches("not measured: broadcast 2 1024-2047 ").count() == 2;
         assert_eq!(first.err.matches(": broadcast 2 1024-2047 ").count(), 2, "{first:?}");
         assert_eq!(files_of(dir.path(), "collectives shm").is_empty(), is_loaded, "{first:?}");

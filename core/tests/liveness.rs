@@ -34,7 +34,7 @@ fn end(how: End) -> Result<()> {
     }
 }
 
-/// `set`, and the device from the environment.
+/// The settings `set`, with the device from the environment.
 fn settings(set: &[(&str, &str)]) -> Settings {
     let find = |name: &str| {
         let given = set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -152,7 +152,7 @@ fn rank_lost_while_its_ring_is_full() {
         let team = job.world()?;
         team.barrier()?;
         end()?;
-        // Endless: only the loss of a peer stops it.
+        // The loop ends only when a peer is lost.
         loop {
             for to in 0..RANKS {
                 am::send(job, to, ID, &[], &[0; 1500], Counters::default())?;
@@ -237,7 +237,7 @@ fn rank_that_fails_to_end_is_lost() {
                     std::thread::yield_now();
                 }
             }
-            // The others end only after rank 1 has failed to, so that its signals of the barrier are missing.
+            // The others end only after rank 1 has failed to end, so that its signals of the barrier are missing.
             while job.rank_number() != 1 && job.check_peers().is_ok() {
                 std::thread::yield_now();
             }
@@ -303,13 +303,13 @@ fn retired_job_is_used_until_its_end() {
         let sum = coll::allreduce(&world, &[1], &mut |into, from| into[0] += from[0])?;
         assert_eq!(sum, [3]);
         job.leave()?;
-        // Has no effect, like the `finalize` that follows: this rank has left.
+        // The call has no effect, like the `finalize` that follows, since this rank has left.
         job.leave()
     })
     .unwrap();
 }
 
-/// A rank that leaves alone ends in order: the others continue without it.
+/// A rank that leaves alone ends normally: the others continue without it.
 #[test]
 fn rank_that_leaves_is_not_lost() {
     let left = AtomicBool::new(false);
@@ -395,7 +395,7 @@ fn limit_of_a_wait_does_not_concern_the_wait_hook_and_completions_that_run_in_it
                 Sink::buffer(Vec::new()),
                 OnComplete::deferred(move |messenger, _| {
                     let end = Instant::now() + Duration::from_millis(100);
-                    // The second completion waits for nothing that comes.
+                    // The second completion waits for something that never happens.
                     let is_over = || !hangs.get() && Instant::now() > end;
                     messenger.wait("nobody", || Ok(is_over().then_some(())))?;
                     done.set(true);

@@ -1,6 +1,6 @@
-//! Ten thousand teams, one after the other and all at once: they leave no resources behind, and teams of few
-//! collectives use no resources of the device. A hundred thousand queued sends: a bound on the memory of each. Each test has
-//! a process of its own, since others would change the counts.
+//! Ten thousand teams, one after the other and all at the same time: they leave no resources behind, and teams of few
+//! collectives use no resources of the device. A hundred thousand queued sends: a bound on the memory of each. Each
+//! test has a process of its own, since others would change the counts.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

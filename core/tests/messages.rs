@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Tests of where the data of messages is stored, of the order of messages, and that sends do not wait.
+//! Tests that check where the data of messages is stored, the order of messages, and that sends do not wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,8 +32,8 @@ fn settings(set: &[(&str, &str)]) -> Settings {
 /// Messages that do not fit into a packet are read out of the sender's memory.
 const READING: [(&str, &str); 1] = [("FARSIDE_TRANSFER", "eager:0,read-intra:1,read-inter:1")];
 
-/// Runs with all messages read that can be, also with the smallest rings; and with these and ranks that sleep at once,
-/// where none is read.
+/// Runs so that every message that can be read is read, also with the smallest rings; and with these and ranks that
+/// sleep immediately, where none is read.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
     const RING: (&str, &str) = ("FARSIDE_SHM_RING", "8192");
     let none_read = [RING, ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")];
@@ -46,7 +46,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
 }
 
-/// Blocks of `block` bytes, each `stride` bytes after the one before; some of them are empty.
+/// Blocks of `block` bytes, each `stride` bytes after the previous one; some of them are empty.
 #[derive(Debug)]
 struct Strided {
     base: *mut u8,
@@ -176,7 +176,7 @@ fn messages_from_layout_to_layout_of_every_length() {
         job.world()?.barrier()?;
         let track = Track::new();
         let mut sources = Vec::new();
-        // To the other rank, then to this rank.
+        // The first goes to the other rank, the second to this rank.
         for to in [1 - job.rank_number(), job.rank_number()] {
             for (i, len) in lens.iter().enumerate() {
                 let (block, stride) = shapes[(i + 2) % 5];
@@ -203,7 +203,7 @@ fn messages_from_layout_to_layout_of_every_length() {
     });
 }
 
-/// The places of some 150 blocks do not fit into a packet of the smallest ring.
+/// The places of about 150 blocks do not fit into a packet of the smallest ring.
 #[test]
 fn layout_of_many_blocks_is_received_also_in_the_smallest_packets() {
     const BLOCKS: usize = 150;
@@ -484,7 +484,7 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
         track.check()?;
         data.fill(0);
         job.world()?.barrier()?;
-        // The completion of a message may borrow the inbox at once.
+        // The completion of a message may borrow the inbox immediately.
         let held: Vec<_> = inbox.borrow_mut().held.drain(..).collect();
         for (n, _, token) in held {
             am::deliver(job, token, Sink::buffer(Vec::new()), note(&inbox, n))?;
@@ -496,7 +496,7 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
         }
         // Neither rank sends more while the other one counts the errors.
         job.world()?.barrier()?;
-        // A message to this rank, and one that may not have left.
+        // One message is to this rank, and one may not have left.
         for to in [job.rank_number(), peer] {
             let track = Track::new();
             start(job, to, 3, &data, &track)?;

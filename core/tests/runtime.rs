@@ -1,4 +1,4 @@
-//! What jobs do above the device: starting, messages, collectives, lost ranks, simulations.
+//! Tests of jobs above the device: start, messages, collectives, lost ranks, simulations.
 
 mod active_messages;
 mod both_copy;

@@ -3,7 +3,7 @@
 use crate::datatype::{Datatype, Draft, Join, scaled};
 use crate::error::{DatatypeError, Result};
 
-/// Which index of an array varies fastest in memory.
+/// The index of an array that varies fastest in memory.
 ///
 /// ```
 /// use farside_datatype::{Datatype, Named, Order, Subarray};
@@ -45,7 +45,7 @@ pub struct Subarray {
     pub subsizes: Vec<u64>,
     /// Start of the part, counted from 0 in both orders.
     pub starts: Vec<u64>,
-    /// Which index varies fastest.
+    /// The index that varies fastest.
     pub order: Order,
     /// The element.
     pub old: Datatype,
@@ -54,7 +54,7 @@ pub struct Subarray {
 /// The arguments of [`Datatype::darray`]. One entry per dimension.
 #[derive(Clone, Debug)]
 pub struct Darray {
-    /// Processes: the product of `psizes`.
+    /// The number of processes: the product of `psizes`.
     pub size: u64,
     /// The process that owns the part; the order of processes in the grid is row-major, whatever `order` is.
     pub rank: u64,
@@ -64,7 +64,7 @@ pub struct Darray {
     pub distributions: Vec<Distribution>,
     /// Lengths of the process grid.
     pub psizes: Vec<u64>,
-    /// Which index varies fastest.
+    /// The index that varies fastest.
     pub order: Order,
     /// The element.
     pub old: Datatype,
@@ -213,7 +213,7 @@ impl Part {
             Distribution::Cyclic(block) => block.unwrap_or(1),
         };
         let Some(step) = block.checked_mul(p).filter(|step| *step > 0) else {
-            return bad("blocks of length 0, or too long");
+            return bad("the length of a block must be at least 1, and a round of blocks must fit 64 bits");
         };
         let start = coord * block;
         // Elements from the first one of this process on: whole turns, and the rest of the last turn.

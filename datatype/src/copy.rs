@@ -18,9 +18,9 @@ const PIECES_MAX: u64 = 16;
 const SAME_MAX: usize = 64;
 
 /// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, between the places relative
-/// to `base` and `packed`, and returns how many.
+/// to `base` and `packed`, and returns their number.
 ///
-/// Where blocks share bytes, the last in packed order counts when they are unpacked.
+/// Where blocks share bytes, the last in packed order wins when they are unpacked.
 ///
 /// # Safety
 /// Every block, relative to `base`, must be readable (`TO`) or writable (`FROM`), and `packed` writable or readable for
@@ -72,7 +72,7 @@ unsafe fn walk_any<M: Mover, const PACKED: usize>(
 }
 
 /// Copies `len` bytes from packed byte `skip` on of `from` to the same bytes of `to`, up to the end of the shorter,
-/// without a buffer between, and returns how many.
+/// without an intermediate buffer, and returns their number.
 ///
 /// # Safety
 /// Every block of `from` must be readable and every one of `to` writable, relative to their bases, and none of the
@@ -127,7 +127,7 @@ unsafe fn transfer_any<M: Mover>(
     len as usize
 }
 
-/// Moves all of a node if one loop can copy it, and says whether it did.
+/// Moves all of a node if one loop can copy it, and returns whether it did.
 ///
 /// # Safety
 /// The contract of [`walk`], with the first block, or the first packed byte, at `from` and `to`.
@@ -151,7 +151,7 @@ unsafe fn by_one_loop<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *
     }
 }
 
-/// Moves repetitions of two blocks, if they are that and of lengths that a loop has.
+/// Moves the pieces if they are repetitions of two blocks whose lengths a loop supports.
 ///
 /// # Safety
 /// The contract of [`walk`], for every repetition.
@@ -383,7 +383,7 @@ unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u6
     }
 }
 
-/// Copies the bytes of any runs to those of any others; the shorter side ends it.
+/// Copies the bytes of any runs to those of any other runs, up to the end of the shorter side.
 ///
 /// # Safety
 /// The contract of [`transfer`].

@@ -51,7 +51,7 @@ pub(crate) struct Derived {
     parts: Box<[(u64, Datatype)]>,
 }
 
-/// Properties that few types have.
+/// Properties that only few types have.
 #[derive(Debug)]
 struct Rare {
     /// Its bounds, if a resized type in it fixes them.
@@ -223,7 +223,7 @@ impl Datatype {
         draft.finish(call, old)
     }
 
-    /// Bytes of data in one element of this type.
+    /// The number of data bytes in one element of this type.
     #[must_use]
     pub fn size(&self) -> u64 {
         match &self.0 {
@@ -389,7 +389,7 @@ impl Draft {
         Ok(Self { map: self.map.shift(by, call)?, marks, align_log: self.align_log, depth: self.depth })
     }
 
-    /// Sets the nesting depth to at least that of `inner`, even if normalization has removed all of it.
+    /// Sets the nesting depth to at least that of `inner`, even if normalization has removed its levels.
     pub(crate) fn keep_depth(&mut self, inner: &Draft) {
         self.depth = self.depth.max(inner.depth);
     }

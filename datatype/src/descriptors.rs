@@ -10,7 +10,7 @@ use crate::typemap::TypeMap;
 /// (offset, length) of each block of one side of a message; offsets are relative to the address of that side.
 pub type BlockList = SmallVec<[(i64, u64); 4]>;
 
-/// One message: blocks of the origin and of the target, equal in their sum.
+/// One message: blocks of the origin and of the target, equally long in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// Offset of the message in packed order.

@@ -51,7 +51,7 @@ impl DatatypeErrorKind {
     }
 }
 
-/// An error of this crate: the call, its cause, and through the kind a remedy.
+/// An error of this crate: the call, the cause, and the kind, which gives a remedy.
 ///
 /// ```
 /// use farside_datatype::{Datatype, DatatypeErrorKind, Named};

@@ -1,7 +1,7 @@
 //! external32 (MPI-4.1 §5.3, §14.5.2): a packed form that every machine reads, big-endian and of fixed widths.
 //!
 //! Packed order is the order of the elements, so a message is packed as it is, a piece at a time, and each element
-//! converted. `long double` is converted as [`long_double`] says.
+//! converted. Module [`long_double`] converts `long double`.
 
 use crate::datatype::{Datatype, Repr};
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -13,13 +13,13 @@ use crate::pack::check_buffer;
 const PIECE: usize = 4096;
 
 impl Datatype {
-    /// Bytes that `count` of this type take in external32 (`MPI_Pack_external_size`).
+    /// The number of bytes that `count` elements of this type take in external32 (`MPI_Pack_external_size`).
     ///
     /// # Errors
     /// `Overflow` if that, or the message, does not fit 64 bits.
     pub fn external_size(&self, count: u64) -> Result<u64> {
         self.message(count)?;
-        // External forms are never longer than those here, so nothing overflows.
+        // External forms are never longer than the native ones, so nothing overflows.
         Ok(count * self.external_element())
     }
 
@@ -132,7 +132,8 @@ fn check_packed(needed: u64, len: usize, call: &'static str) -> Result<()> {
     Err(DatatypeError::new(DatatypeErrorKind::Buffer, call, cause))
 }
 
-/// Bytes of a `long double` that count where it is x87's; elsewhere it is taken for what external32 has.
+/// The significant bytes of a `long double` in the x87 format; elsewhere the native format is assumed to be that of
+/// external32.
 const X87_BYTES: usize = 10;
 const IS_X87: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
 

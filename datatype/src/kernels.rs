@@ -144,7 +144,7 @@ impl<const N: usize> Length for AtLeast<N> {
     }
 }
 
-/// Any length, by a call for each block.
+/// Any length, with a function call for each block.
 #[derive(Clone, Copy)]
 struct Long(usize);
 
@@ -168,7 +168,7 @@ impl Length for Long {
 
 /// Minimum number of elements of a column of pairs for which vector instructions pay.
 const COLUMN_MIN: usize = 16;
-/// Blocks of this length and more are copied by a call for each.
+/// Blocks of at least this length are copied by one function call each.
 const MIN_CALL_LEN: usize = 256;
 const CLASSES: usize = 14;
 /// Blocks at distances of whole pages are in one set of the nearest cache, where the lines that pending stores need
@@ -400,7 +400,7 @@ pub(crate) unsafe fn listed<M: Mover, P: Place + 'static, const PACKED: usize>(
 pub(crate) struct PairClass(u8);
 
 impl PairClass {
-    /// No loop does.
+    /// The class of pairs for which there is no loop.
     pub(crate) const NONE: Self = Self(u8::MAX);
 
     pub(crate) fn of(lens: (u64, u64)) -> Self {
@@ -418,7 +418,7 @@ impl PairClass {
     }
 }
 
-/// Copies repetitions of two blocks, in their order, and says whether it has a loop for their class.
+/// Copies repetitions of two blocks, in their order, and returns whether it has a loop for their class.
 ///
 /// # Safety
 /// The contract of [`strided`]. The step of the `PACKED` side is the caller's; its two blocks are consecutive.
@@ -498,7 +498,7 @@ unsafe fn copy_strided<M: Mover, const PACKED: usize, L: Length>(
         return;
     }
     let is_paced = PACKED != TO && to_step % PAGE == 0 && count >= PACED_MIN && block.len() <= PACED_MAX;
-    // Four at a time from the same two addresses: none waits for the address of the one before.
+    // Four at a time from the same two addresses, so that none waits for the address of the previous one.
     for _ in 0..count / 4 {
         for i in 0..4 {
             let (from_at, to_at) = place(i);
@@ -536,7 +536,7 @@ unsafe fn copy_nested<M: Mover, const PACKED: usize, L: Length>(
             }
         };
     }
-    // Few blocks at a time: without a loop for them.
+    // The few remaining blocks are copied without a loop.
     match inner.count {
         2 => rows!(2),
         3 => rows!(3),

@@ -6,7 +6,7 @@
 
 const FRACTION_BITS: u32 = 112;
 /// Bits of a binary128 fraction that x87 has no room for.
-const MORE: u32 = FRACTION_BITS - 63;
+const EXTRA_BITS: u32 = FRACTION_BITS - 63;
 const INTEGER: u64 = 1 << 63;
 const SPECIAL: u16 = 0x7fff;
 
@@ -22,7 +22,7 @@ pub(crate) fn widen(bytes: [u8; 10]) -> Option<u128> {
         (exponent, true) => exponent,
         (_, false) => return None,
     };
-    let fraction = u128::from(significand & !INTEGER) << MORE;
+    let fraction = u128::from(significand & !INTEGER) << EXTRA_BITS;
     Some(u128::from(sign) << 127 | u128::from(exponent) << FRACTION_BITS | fraction)
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn narrow(bits: u128) -> [u8; 10] {
     let sign = (bits >> 127) as u16;
     let mut exponent = (bits >> FRACTION_BITS) as u16 & SPECIAL;
     let fraction = bits & ((1 << FRACTION_BITS) - 1);
-    let mut significand = (fraction >> MORE) as u64;
+    let mut significand = (fraction >> EXTRA_BITS) as u64;
     if exponent == SPECIAL {
         // NaN stays NaN: if the bits that distinguish it from infinity are cut off, it becomes a quiet NaN.
         if significand == 0 && fraction != 0 {
@@ -42,7 +42,7 @@ pub(crate) fn narrow(bits: u128) -> [u8; 10] {
         if exponent > 0 {
             significand |= INTEGER;
         }
-        let (rest, half) = (fraction & ((1 << MORE) - 1), 1 << (MORE - 1));
+        let (rest, half) = (fraction & ((1 << EXTRA_BITS) - 1), 1 << (EXTRA_BITS - 1));
         if rest > half || (rest == half && significand & 1 == 1) {
             let (sum, carried) = significand.overflowing_add(1);
             significand = if carried { INTEGER } else { sum };
@@ -95,7 +95,7 @@ mod tests {
         // NaN stays NaN, and keeps the bits for which there is room.
         let quiet = 0x7fff_8000_0000_0000_0000_0000_0000_0000;
         assert_eq!(narrow(quiet), x87(0x7fff, 0xc000_0000_0000_0000));
-        assert_eq!(widen(x87(0xffff, 0xc000_0000_0000_0007)), Some(1 << 127 | quiet | 7 << MORE));
+        assert_eq!(widen(x87(0xffff, 0xc000_0000_0000_0007)), Some(1 << 127 | quiet | 7 << EXTRA_BITS));
         assert_eq!(narrow((0x7fff << 112) | 1), x87(0x7fff, 0xc000_0000_0000_0000));
         // The smallest normal number, written as one below them.
         assert_eq!(widen(x87(0, INTEGER)), Some(1 << 112));
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn rounding_to_nearest_even() {
         let one = 0x3fff << 112_u128;
-        let (step, half) = (1_u128 << MORE, 1_u128 << (MORE - 1));
+        let (step, half) = (1_u128 << EXTRA_BITS, 1_u128 << (EXTRA_BITS - 1));
         for (bits, significand) in [
             (one + half - 1, INTEGER),
             (one + half, INTEGER),

@@ -44,7 +44,7 @@ macro_rules! named {
             /// Every predefined type.
             pub const ALL: &'static [Named] = &[$(Named::$name,)* $(Named::$pair,)*];
 
-            /// The name that MPI gives it.
+            /// Its name in MPI.
             #[must_use]
             pub const fn mpi_name(self) -> &'static str {
                 match self { $(Named::$name => $mpi,)* $(Named::$pair => $pmpi,)* }
@@ -153,7 +153,7 @@ struct Dimensions {
     second_at: usize,
 }
 
-/// Those of every type: each call of a program asks for them.
+/// The dimensions of every type, precomputed because every call of a program needs them.
 const DIMENSIONS: [Dimensions; Named::ALL.len()] = {
     let mut all = [Dimensions::of(Named::Byte); Named::ALL.len()];
     let mut at = 0;

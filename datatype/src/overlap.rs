@@ -106,7 +106,7 @@ fn strides(mut node: &Node) -> Option<(Vec<Dim>, i128)> {
     Some((dims, len))
 }
 
-/// Looks for two blocks less than a length apart: index differences, not all zero, whose sum of strides is below it.
+/// Searches for two blocks less than a length apart: index differences, not all zero, whose sum of strides is below it.
 struct Search {
     /// Farthest first.
     dims: Vec<Dim>,
@@ -133,7 +133,8 @@ impl Search {
         Some(Some(one.max(other)))
     }
 
-    /// Whether the dimensions still to be chosen can bring `apart` below the length; `chosen` says how.
+    /// Whether the dimensions still to be chosen can bring `apart` below the length; `chosen` then has the differences
+    /// that do.
     fn near(&mut self, apart: i128, any: bool) -> Option<bool> {
         let level = self.chosen.len();
         let Some(Dim { stride, count }) = self.dims.get(level).copied() else {
@@ -164,7 +165,8 @@ impl Search {
     }
 }
 
-/// Bytes from the lowest to the highest, if nested strides show that no two share an address; `None`: not known.
+/// Bytes from the lowest to the highest, if nested strides show that no two share an address; `None` if that is not
+/// known.
 fn disjoint(node: &Node) -> Option<u64> {
     let mut dims: Vec<(u64, u64)> = Vec::new();
     let mut node = node;

@@ -8,11 +8,11 @@ use crate::named::Named;
 use crate::signature::Signature;
 use crate::typemap::TypeMap;
 
-/// Checks that a buffer of `len` bytes, in which the address that offsets count from is at `origin`, holds `map`.
+/// Checks that a buffer of `len` bytes, in which the address from which offsets count is at `origin`, holds `map`.
 #[inline(always)]
 pub(crate) fn check_buffer(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> Result<()> {
     let (low, high) = (map.shape.low, map.shape.high);
-    // In this order the sum fits, for `low` is at most `high`.
+    // In this order the sum cannot overflow, since `low` is at most `high`.
     if (origin <= len && high <= (len - origin) as i64 && origin as i64 + low >= 0) || map.size() == 0 {
         return Ok(());
     }
@@ -28,11 +28,11 @@ fn too_small(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> Da
 }
 
 impl TypeMap {
-    /// Packs from packed byte `from` on, as much as `out` holds, and returns how much that was: 0 at the end of the
+    /// Packs from packed byte `from` on, as many bytes as `out` holds, and returns their number: 0 at the end of the
     /// message. So a message can be packed in pieces of any size, in any order.
     ///
-    /// `origin` is where in `buffer` the address lies that offsets count from: 0, unless the type has a negative true
-    /// lower bound.
+    /// `origin` is the index in `buffer` of the address from which offsets count: 0, unless the type has a negative
+    /// true lower bound.
     ///
     /// A message can be packed in pieces:
     ///
@@ -62,9 +62,9 @@ impl TypeMap {
         Ok(unsafe { self.pack_raw::<Private>(at, from, out.as_mut_ptr(), out.len()) })
     }
 
-    /// Unpacks `input` as the bytes of the message from packed byte `from` on, and returns how many were used: fewer
-    /// than given at the end of the message. Bytes of `buffer` outside the blocks stay as they are. `origin` is as in
-    /// [`TypeMap::pack`].
+    /// Unpacks `input` as the bytes of the message from packed byte `from` on, and returns the number of bytes used:
+    /// fewer than given at the end of the message. Bytes of `buffer` outside the blocks stay as they are. `origin` is
+    /// as in [`TypeMap::pack`].
     ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the whole message.
@@ -100,8 +100,8 @@ impl TypeMap {
         unsafe { walk::<M, FROM>(&self.shape, buffer, from, len as u64, input.cast_mut()) }
     }
 
-    /// Copies this message, relative to `from`, to the places of `target`, relative to `to`, in one pass without a
-    /// buffer between; returns the bytes copied. `skip` and `len` choose a part in packed order.
+    /// Copies this message, relative to `from`, to the places of `target`, relative to `to`, in one pass without an
+    /// intermediate buffer; returns the bytes copied. `skip` and `len` choose a part in packed order.
     ///
     /// # Errors
     /// `Signature` if the two have different elements.

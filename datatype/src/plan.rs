@@ -1,4 +1,5 @@
-//! The transfer planner chooses the scheme of a transfer by the two layouts, the device's capabilities and cut-offs.
+//! The transfer planner chooses the scheme of a transfer from the two layouts, the device's capabilities and the
+//! cut-offs.
 
 use crate::descriptors::Descriptors;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -18,9 +19,9 @@ pub enum Direction {
 /// Capabilities of the device for a pair of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// Blocks of a gather or scatter list; 0 counts as 1.
+    /// The maximum number of blocks in a gather or scatter list; 0 counts as 1.
     pub max_sge: u32,
-    /// Bytes of one message; 0 counts as 1.
+    /// The maximum number of bytes in one message; 0 counts as 1.
     pub max_message: u64,
     /// The origin can load from and store to the target's memory.
     pub mapped: bool,
@@ -71,7 +72,7 @@ pub enum Scheme {
     Empty,
     /// One block on both sides: plain messages.
     Contiguous,
-    /// Layout to layout by loads and stores, in one pass: [`TypeMap::copy_raw`].
+    /// Copied from layout to layout with loads and stores, in one pass: [`TypeMap::copy_raw`].
     Mapped,
     /// Packed, sent and unpacked, in pieces.
     Generic,
@@ -110,7 +111,7 @@ pub struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// The best scheme for a transfer between `origin` and `target`, by `limits` and `cut_offs`.
+    /// The best scheme for a transfer between `origin` and `target`, according to `limits` and `cut_offs`.
     ///
     /// A pure function of its arguments, so both ranks get the same plan. No data is read.
     ///
@@ -130,7 +131,7 @@ impl<'a> Plan<'a> {
         Ok(Self { scheme, origin, target, limits, segment: cut_offs.segment })
     }
 
-    /// A plan by the scheme that the caller wants, for measurements and tests.
+    /// A plan with the scheme that the caller chooses, for measurements and tests.
     ///
     /// ```
     /// use farside_datatype::{CutOffs, Datatype, DatatypeErrorKind, Direction, Named, Plan, PlanLimits, Scheme};

@@ -44,7 +44,7 @@ pub struct Runs<'a> {
     /// The current run, and the one that follows it before the stack is consulted.
     ready: Option<Run>,
     after: Option<Run>,
-    /// Packed bytes still to be given.
+    /// The number of packed bytes that remain.
     left: u64,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Goes on to the next block that the stack knows; `None` at the end.
+    /// Continues with the next block on the stack; `None` at the end.
     #[inline]
     fn advance(&mut self) -> Option<()> {
         loop {

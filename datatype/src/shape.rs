@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::kernels::{Class, PairClass};
 
-/// Levels of a layout, and constructors of a datatype, that may nest.
+/// The maximum nesting depth of the levels of a layout, and of the constructors of a datatype.
 pub const MAX_DEPTH: usize = 64;
 
 /// Bytes of a buffer, without gaps between repetitions, that pack and unpack go through piece by piece: they stay in
@@ -15,7 +15,7 @@ const TILE_BYTES: u64 = 8192;
 /// Among this many blocks, one may be split in two, and the blocks still count as equal.
 const BLOCKS_PER_SPLIT: u64 = 64;
 
-/// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
+/// A level of the tree. Its first block in packed order starts at 0, and the only empty level is a `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0. Made by
@@ -191,7 +191,7 @@ impl Node {
         }
     }
 
-    /// Its length, if it is one block.
+    /// The length of the node, if it is one block.
     pub(crate) fn block(&self) -> Option<u64> {
         match self {
             Node::Run { count: 1, len, .. } => Some(*len),
@@ -236,7 +236,7 @@ impl Shape {
         Some(Self { offset, size: len, low: offset, high, node: Node::run(1, 0, len) })
     }
 
-    /// The same bytes `by` further on.
+    /// The same bytes, `by` bytes further on.
     pub(crate) fn shift(&self, by: i64, call: &'static str) -> Result<Self> {
         if self.size == 0 {
             return Ok(Self::EMPTY);
@@ -313,7 +313,7 @@ fn inner(node: Node, size: u64, call: &'static str) -> Result<Arc<Inner>> {
     Ok(Arc::new(Inner { in_tile: (TILE_BYTES / span.max(1)) as u32, span, node, size, low, depth, pair }))
 }
 
-/// Shapes one after the other in packed order; neighbours merge as they come.
+/// Shapes one after the other in packed order; neighbours are merged when they are added.
 pub(crate) struct Sequence {
     call: &'static str,
     parts: Vec<(i64, u64, Node)>,
@@ -389,8 +389,8 @@ impl Sequence {
 }
 
 impl Sequence {
-    /// Blocks of one length and where they are, if it is blocks of which only a few are some such blocks in one: a list
-    /// of equal blocks takes half the memory, and is copied faster.
+    /// The places of blocks of one length, and that length, if only a few blocks must be split for that: a list of
+    /// equal blocks takes half the memory, and is copied faster.
     fn almost_equal(&self) -> Option<(Arc<[i64]>, u64)> {
         let lens = || self.parts.iter().map(|(_, _, node)| node.block());
         let len = lens().try_fold(u64::MAX, |least, len| Some(least.min(len?)))?;

@@ -2,7 +2,7 @@
 
 /// The prime 2^61 - 1: products of two residues fit 128 bits, and reduction takes two additions.
 const PRIME: u64 = (1 << 61) - 1;
-/// The point at which the polynomial is evaluated; any residue of large order does.
+/// The point at which the polynomial is evaluated; any residue of large order would serve.
 const BASE: u64 = 0x0f3b_9a2c_71d4_e865;
 
 /// Number, order and type of elements: the number, and the polynomial whose coefficients are the elements' codes,
@@ -23,8 +23,8 @@ const BASE: u64 = 0x0f3b_9a2c_71d4_e865;
 pub struct Signature {
     hash: u64,
     elements: u64,
-    /// The code of the elements if all have the same, else [`SEVERAL`]. The hash does not tell it for every number: that of a
-    /// multiple of the order of [`BASE`], such as 2^60 - 1, is 0 for all codes.
+    /// The code of the elements if all have the same, otherwise [`SEVERAL`]. The hash does not tell it for every
+    /// number: that of a multiple of the order of [`BASE`], such as 2^60 - 1, is 0 for all codes.
     code: u8,
 }
 
@@ -110,12 +110,12 @@ impl Signature {
         (self.code != SEVERAL).then_some(self.code)
     }
 
-    /// The code of [`uniform`](Self::uniform), as it stands on the wire.
+    /// The code of [`uniform`](Self::uniform), as the wire form has it.
     pub(crate) fn code(self) -> u8 {
         self.code
     }
 
-    /// The number of basic elements, those of a pair type counted singly.
+    /// The number of basic elements; a pair type counts as two.
     #[must_use]
     pub fn elements(self) -> u64 {
         self.elements

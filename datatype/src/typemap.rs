@@ -60,7 +60,7 @@ impl TypeMap {
         Self { shape, signature, overlap }
     }
 
-    /// Bytes that are transferred.
+    /// The number of bytes that are transferred.
     #[must_use]
     #[inline]
     pub fn size(&self) -> u64 {
@@ -87,8 +87,8 @@ impl TypeMap {
         self.signature
     }
 
-    /// The predefined type that all elements are of, pair types counted as their two elements; `None` if there are
-    /// several or no elements.
+    /// The predefined type of all elements, where a pair type counts as its two elements; `None` if there are several
+    /// types or no elements.
     #[must_use]
     pub fn element(&self) -> Option<Named> {
         Named::ALL.get(usize::from(self.signature.uniform()?)).copied()
@@ -109,7 +109,7 @@ impl TypeMap {
         self.shape.is_contiguous()
     }
 
-    /// Blocks; an upper bound, because blocks that touch across levels are counted singly.
+    /// The number of blocks; an upper bound, because blocks that touch across levels are counted singly.
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.shape.node.block_count()

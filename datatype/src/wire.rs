@@ -1,8 +1,8 @@
 //! The compact wire form of a type map, for the rank that plans a transfer against it. Input is not trusted.
 //!
-//! A version byte, the code of the signature's elements if all have the same, else 255, then numbers in 7-bit groups, least
-//! significant first (LEB128), signed ones zigzag: hash and number of the signature's elements, offset of the first block,
-//! and the tree in prefix order, where a level is its tag and its numbers.
+//! A version byte, the code of the signature's elements if all have the same, otherwise 255, then numbers in 7-bit
+//! groups, least significant first (LEB128), signed ones zigzag: hash and number of the signature's elements, offset of
+//! the first block, and the tree in prefix order, where a level is its tag and its numbers.
 
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::shape::{MAX_DEPTH, Node, Sequence, Shape};
@@ -21,7 +21,7 @@ const PARTS: u8 = 6;
 const CALL: &str = "TypeMap::from_wire";
 
 impl TypeMap {
-    /// The wire form. A vector takes some 20 bytes whatever its count.
+    /// The wire form. A vector takes about 20 bytes whatever its count.
     #[must_use]
     pub fn to_wire(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.signature.code()];
@@ -34,9 +34,9 @@ impl TypeMap {
 
     /// A type map from its wire form, as a peer sent it.
     ///
-    /// The tree is rebuilt with the checks of the constructors, so every returned type map can be walked. Memory is at
-    /// most some 50 bytes for each byte of the form. The signature cannot be checked against the bytes: a wrong one
-    /// makes a transfer fail, or lets elements through as other types of the same total size.
+    /// The tree is rebuilt with the checks of the constructors, so every returned type map can be walked. It takes at
+    /// most about 50 bytes of memory for each byte of the form. The signature cannot be checked against the bytes: a
+    /// wrong one makes a transfer fail, or lets elements through as other types of the same total size.
     ///
     /// # Errors
     /// `Wire` for anything that [`TypeMap::to_wire`] does not write, `Overflow` and `TooDeep` as the constructors.
@@ -53,7 +53,7 @@ impl TypeMap {
             return Err(bad("bytes after the end"));
         }
         let signature = Signature::from_parts(hash, elements, code)
-            // Every element has at least a byte, and there are bytes exactly if there are elements.
+            // Every element has at least one byte, so there are bytes if and only if there are elements.
             .filter(|signature| signature.elements() <= shape.size && (elements == 0) == (shape.size == 0))
             .ok_or_else(|| bad("a signature that fits no such layout"))?;
         if shape.size == 0 && offset != 0 {
@@ -120,7 +120,7 @@ fn write(out: &mut Vec<u8>, node: &Node) {
     }
 }
 
-/// Displacements, each as the distance from the one before.
+/// Displacements, each as the distance from the previous one.
 fn displacements(out: &mut Vec<u8>, tag: u8, at: impl ExactSizeIterator<Item = i64>) {
     out.push(tag);
     unsigned(out, at.len() as u64);
@@ -167,7 +167,7 @@ impl Reader<'_> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The number of entries of a list; each takes at least a byte, so that memory is bounded by the input.
+    /// The number of entries of a list; each takes at least one byte, so that the input bounds the memory.
     fn entries(&mut self) -> Result<usize> {
         let entries = usize::try_from(self.unsigned()?).map_err(|_| bad("too many entries"))?;
         if entries < 2 || entries > self.bytes.len() {

@@ -33,7 +33,8 @@ fn elements_big_endian_of_fixed_width() {
     assert_eq!(pack(&Named::Byte.into(), 3, &[1, 2, 3]), [1, 2, 3]);
 }
 
-/// Nothing is walked: neither 2^50 elements, nor the 2^55 of types that each stand twice in the next one.
+/// Sizes are computed without a walk: neither over 2^50 elements, nor over the 2^55 of types each of which occurs twice
+/// in the next one.
 #[test]
 fn sizes_are_products() {
     let mixed =
@@ -124,7 +125,7 @@ proptest! {
         let mut out = vec![0; t.external_size(count).unwrap() as usize];
         let packed = t.pack_external(count, &buffer, origin, &mut out);
         if elements.iter().any(|(_, named)| named.class() == Class::LongDouble) {
-            // Bytes at random are hardly ever all values.
+            // Random bytes are rarely valid values throughout.
             if let Err(error) = packed {
                 prop_assert_eq!(error.kind(), DatatypeErrorKind::External);
             }
@@ -143,7 +144,7 @@ proptest! {
         }
         prop_assert_eq!(packed.unwrap(), expected.len());
         prop_assert_eq!(&out, &expected);
-        // And back: every byte of the message, and no other.
+        // Unpacking writes every byte of the message, and no other.
         let mut target = vec![0; buffer.len()];
         let mut wanted = target.clone();
         for (at, named) in &elements {

@@ -1,4 +1,4 @@
-//! A datatype takes a few words whatever its counts, and walking it allocates nothing.
+//! A datatype takes a few words whatever its counts, and a walk over it allocates nothing.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,7 +11,7 @@ thread_local! {
     static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count per thread, so that the test harness does not disturb.
+/// The system's allocator, with a count for each thread, so that the test harness does not change it.
 struct Counting;
 
 // SAFETY: every call goes to `System` as it came; the count allocates nothing.
@@ -45,7 +45,7 @@ fn datatype_of_ten_million_blocks_below_200_bytes() {
     assert!(held + size_of::<Datatype>() < 200, "{held} bytes");
     assert_eq!((vector.size(), vector.extent()), (BLOCKS * 8, (BLOCKS as i64 - 1) * 24 + 8));
 
-    // Walking it allocates nothing either.
+    // A walk allocates nothing either.
     let message = vector.message(1).unwrap();
     let before = ALLOCATIONS.get();
     assert_eq!(message.blocks(0).count() as u64, BLOCKS);

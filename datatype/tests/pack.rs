@@ -4,7 +4,7 @@ use crate::common::{Naive, Script, bytes};
 use farside_datatype::{Datatype, DatatypeErrorKind, Named, TypeMap};
 use proptest::prelude::*;
 
-/// A buffer that holds the message, filled with a pattern, and where its address 0 lies.
+/// A buffer that holds the message, filled with a pattern, and the index of address 0 in it.
 fn buffer(map: &TypeMap, seed: u8) -> (Vec<u8>, usize) {
     let low = map.true_lb().min(0).unsigned_abs() as usize + 3;
     let len = low + map.true_ub().max(0) as usize + 3;
@@ -25,7 +25,7 @@ fn offsets(map: &TypeMap) -> Vec<i64> {
     map.blocks(0).flat_map(|(at, len)| at..at + len as i64).collect()
 }
 
-/// Packs and unpacks in pieces of `piece` bytes, and compares with byte by byte.
+/// Packs and unpacks in pieces of `piece` bytes, and compares with a byte-by-byte walk.
 fn check(map: &TypeMap, piece: usize) {
     let offsets = offsets(map);
     let (source, origin) = buffer(map, 1);
@@ -77,7 +77,7 @@ fn blocks_at_distances_of_pages() {
     }
 }
 
-/// Rows again and again.
+/// Rows that another level repeats.
 #[test]
 fn rows_in_another_level() {
     let byte = Datatype::from(Named::Byte);
@@ -129,7 +129,7 @@ fn large_messages_of_rows() {
     }
 }
 
-/// Large messages whose rows share bytes: what is packed later stays.
+/// Large messages whose rows share bytes: the bytes that are packed later stay.
 #[test]
 fn large_messages_of_rows_that_overlap() {
     let byte = Datatype::from(Named::Byte);
@@ -167,7 +167,7 @@ fn every_kernel_length_and_stride() {
     }
 }
 
-/// Same as [`check`], from every kind of place to every other, `at` bytes into exactly as much memory as there must be.
+/// Like [`check`], from every kind of place to every other, `at` bytes into memory of exactly the required size.
 fn check_ranges(map: &TypeMap, at: usize) {
     let offsets = offsets(map);
     let origin = at + map.true_lb().min(0).unsigned_abs() as usize;

@@ -19,7 +19,7 @@ const ALL: [Scheme; 8] = [
     Scheme::Sgrs,
 ];
 
-/// Where address 0 lies in the buffers of the tests below.
+/// The index of address 0 in the buffers of the tests below.
 fn base(map: &TypeMap) -> usize {
     map.true_lb().min(0).unsigned_abs() as usize + 5
 }
@@ -37,7 +37,7 @@ fn list(blocks: &[(i64, u64)]) -> Vec<i64> {
     blocks.iter().flat_map(|(offset, len)| *offset..offset + *len as i64).collect()
 }
 
-/// Does what the plan says, with the simplest means, from `from` into `to`.
+/// Carries out the plan in the simplest way, from `from` into `to`.
 fn carry_out(plan: &Plan<'_>, direction: Direction, origin: &TypeMap, target: &TypeMap, from: &[u8], to: &mut [u8]) {
     let (source, sink) = match direction {
         Direction::Put => (origin, target),
@@ -79,7 +79,7 @@ fn check_limits(plan: &Plan<'_>, limits: &PlanLimits, size: u64) {
         }
         packed += len;
     }
-    // Whoever continues where a message ends sees the same messages.
+    // A rank that continues where a message ends gets the same messages.
     let all: Vec<Descriptor> = plan.descriptors().collect();
     if let Some(middle) = all.get(all.len() / 2) {
         assert!(plan.descriptors_from(middle.packed).eq(all[all.len() / 2..].iter().cloned()));
@@ -95,7 +95,7 @@ fn check_limits(plan: &Plan<'_>, limits: &PlanLimits, size: u64) {
     assert_eq!(packed + by_segments, if plan.scheme() == Scheme::Mapped { 0 } else { size });
 }
 
-/// Each scheme that is allowed, and the one that is chosen, compared with pack-then-unpack.
+/// Compares each allowed scheme, and the one that is chosen, with pack-then-unpack.
 fn check_all(origin: &TypeMap, target: &TypeMap, direction: Direction, limits: PlanLimits, cut: &CutOffs) {
     let (source, sink) = if direction == Direction::Put { (origin, target) } else { (target, origin) };
     let from = buffer(source, 3);
@@ -171,7 +171,7 @@ proptest! {
         let other = spread(&naive.message(count), &gaps).message(1).unwrap();
         check_all(&map, &other, Direction::Put, limits, &cut);
         check_all(&other, &map, Direction::Get, limits, &cut);
-        // The other way, the random type receives: its blocks may overlap.
+        // In the other direction the random type receives, and its blocks may overlap.
         let mut all = bytes(&naive.message(count));
         all.sort_unstable();
         if all.windows(2).all(|pair| pair[0] != pair[1]) {
@@ -271,7 +271,7 @@ fn choice_by_layout_and_device() {
     assert_eq!(scheme(&wide, &wide, Get, LIMITS), Scheme::MultiW);
     assert_eq!(scheme(&middle, &flat(&middle), Put, LIMITS), Scheme::WriteGather);
     assert_eq!(scheme(&middle, &flat(&middle), Get, LIMITS), Scheme::ReadScatter);
-    // A target that cannot help gets what the origin can do alone.
+    // If the target cannot help, the scheme is one that the origin can carry out alone.
     let alone = PlanLimits { target_helps: false, ..LIMITS };
     assert_eq!(scheme(&narrow, &narrow, Put, alone), Scheme::MultiW);
     assert_eq!(scheme(&narrow, &flat(&narrow), Put, alone), Scheme::WriteGather);

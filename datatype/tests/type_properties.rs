@@ -82,7 +82,7 @@ proptest! {
         let names = |elements: &[(i64, _)]| elements.iter().map(|element| element.1).collect::<Vec<_>>();
         let same = names(&a.message(count)) == names(&b.elements);
         prop_assert_eq!(a.datatype.message(count).unwrap().signature() == b.datatype.signature(), same);
-        // The same elements, laid out otherwise.
+        // The same elements in another layout.
         let types: Vec<_> = a.elements.iter().map(|(_, named)| (*named).into()).collect();
         let at: Vec<i64> = (0..types.len() as i64).map(|i| i * 64).collect();
         let spread = farside_datatype::Datatype::structure(&vec![1; types.len()], &at, &types).unwrap();

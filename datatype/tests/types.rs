@@ -16,7 +16,7 @@ fn one_run(offset: i64, count: u64, stride: i64, len: u64) -> Vec<Run> {
     vec![Run { offset, count, stride, len }]
 }
 
-/// Also where the hash of a signature is 0 whatever the element, as that of 2^60 - 1 equal ones.
+/// This holds even where the hash of a signature is 0 for every element, as for 2^60 - 1 equal ones.
 #[test]
 fn element_of_overlapping_vector_is_known_for_every_count() {
     let of = |named, count| Datatype::vector(count, 1, 0, &t(named)).unwrap().message(1).unwrap();
@@ -135,7 +135,7 @@ fn zero_counts_have_no_bytes_and_no_extent() {
         assert_eq!(t.message(u64::MAX).unwrap(), TypeMap::EMPTY);
         assert_eq!(t.signature().elements(), 0);
     }
-    // No bytes, but bounds: these count.
+    // The type has no bytes, but it has bounds, and these count.
     let gap = Datatype::resized(&Datatype::contiguous(0, &int).unwrap(), 0, 10).unwrap();
     let three = Datatype::contiguous(3, &gap).unwrap();
     assert_eq!((three.size(), three.extent()), (0, 30));
@@ -184,7 +184,7 @@ fn overflow_is_an_error() {
         assert!(error.to_string().contains("64 bits; keep sizes"), "{error}");
     }
     assert_eq!(double.message(1 << 61).unwrap_err().kind(), DatatypeErrorKind::Overflow);
-    // Either end fits, the distance between them does not.
+    // Both ends fit 64 bits, but the distance between them does not.
     let far = Datatype::resized(&double, 0, -i64::MAX).unwrap();
     assert_eq!(far.message(2).unwrap_err().kind(), DatatypeErrorKind::Overflow);
 }

@@ -51,7 +51,7 @@ fn hostile_forms_are_errors() {
     let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let forms: [(&[u8], Vec<u8>); 11] = [
         (&[1, 4, 5, 1, 0], vec![1, 8]),
-        // The code of other elements than those of the hash, and of none.
+        // The code of elements other than those of the hash, and the code of none.
         (&[2, 3, 5, 1, 0], vec![1, 8]),
         (&[2, 4, 0, 0, 0], vec![0]),
         (&head, vec![9]),

@@ -16,7 +16,7 @@ fn null(name: &'static str) -> Fail {
     fail(MPI_ERR_ARG, "is a null pointer").named(name)
 }
 
-/// The address that a result is written to, or of a value that is changed.
+/// The address to which a result is written, or at which a value is changed.
 #[derive(Clone, Copy)]
 pub struct Out<T>(NonNull<T>);
 
@@ -41,7 +41,7 @@ impl<T: Copy> Out<T> {
     }
 }
 
-/// A value that is only read.
+/// The address of a value that is only read.
 #[derive(Clone, Copy)]
 pub struct In<T>(NonNull<T>);
 
@@ -97,7 +97,7 @@ impl<T: Copy> List<T> {
         Ok(unsafe { self.0.add(at).read_unaligned() })
     }
 
-    /// The same list where one that is written is expected, and not written.
+    /// The same list, for a caller that expects a list to write to but does not write to this one.
     pub fn unwritten(self) -> ListOut<T> {
         ListOut(self.0.cast_mut(), self.1)
     }
@@ -116,7 +116,7 @@ impl<T: Copy> List<T> {
 impl List<Request> {
     /// The first place from `from` on where the elements are not those of `known`, which has as many.
     pub fn differs(self, from: usize, known: &[Request]) -> Result<Option<usize>, Fail> {
-        /// Elements that are compared at once.
+        /// The number of elements that one comparison covers.
         const BLOCK: usize = 64;
         length(known.len() as i64, self.0.is_null(), self.1)?;
         let mut at = from;
@@ -246,7 +246,7 @@ impl Longs {
     }
 }
 
-/// The address that one count, of either width, is written to.
+/// The address to which one count, of either width, is written.
 #[derive(Clone, Copy)]
 pub struct LongOut(Width<Out<c_int>, Out<i64>>, &'static str);
 
@@ -295,7 +295,7 @@ impl LongOut {
     }
 }
 
-/// The address that the statuses of a call are written to; `MPI_STATUS_IGNORE` is the null pointer.
+/// The address to which the statuses of a call are written; `MPI_STATUS_IGNORE` is the null pointer.
 #[derive(Clone, Copy)]
 pub struct StatusOut(*mut Status);
 
@@ -403,7 +403,8 @@ impl TextOut {
         Self(pointer, name)
     }
 
-    /// Writes what fits of a text into `room` bytes with the null byte, and returns the length written without it.
+    /// Writes a text, cut to `room` bytes including the null byte, and returns the length written without the null
+    /// byte.
     pub fn write(self, text: &[u8], room: usize) -> Result<usize, Fail> {
         if room == 0 {
             return Ok(0);

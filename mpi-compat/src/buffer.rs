@@ -1,7 +1,7 @@
 //! Buffered sends and the buffers that they copy to (MPI-5.0 section 3.6).
 //!
-//! A buffered send uses the buffer of its communicator; without one, the buffer of the communicator's session; else the
-//! process's.
+//! A buffered send uses the buffer of its communicator; without one, the buffer of the communicator's session; without
+//! either, the buffer of the process.
 
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
@@ -26,8 +26,8 @@ impl AttachedBuffer {
         Ok(())
     }
 
-    /// Waits until the buffer's messages have been sent. If that fails they are given up, since their copies go with
-    /// the buffer.
+    /// Waits until the buffer's messages have been sent. If that fails they are given up, since their copies are freed
+    /// with the buffer.
     fn end(&self, call: &Call<'_>) -> Result {
         let (job, sent) = (call.job()?, self.flush(call));
         if sent.is_err() {

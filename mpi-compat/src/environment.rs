@@ -170,8 +170,8 @@ pub fn wtick() -> f64 {
     1e-9
 }
 
-/// Alignment of memory from `MPI_Alloc_mem`, unless the program asks for more. Memory of at least one page is aligned
-/// to pages, since ranks of the node map whole pages if the memory becomes a window.
+/// Alignment of memory from `MPI_Alloc_mem`, unless the program requests a larger one. Memory of at least one page is
+/// aligned to pages, since ranks of the node map whole pages if the memory becomes a window.
 const ALIGNMENT: usize = 64;
 const PAGE: usize = 4096;
 

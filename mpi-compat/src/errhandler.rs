@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::constants::Callback;
 
-/// The kind of object that an error handler is made for.
+/// The kind of object for which an error handler is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Comm,

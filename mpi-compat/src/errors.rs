@@ -52,8 +52,8 @@ fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
     }
 }
 
-/// Acts as the error handler of an object says; without one as that of `MPI_COMM_SELF` says; without either, ends the
-/// job. Returns the code, and the program's function to call, if any.
+/// Applies the error handler of an object; without one, that of `MPI_COMM_SELF`; without either, ends the job. Returns
+/// the code, and the program's function to call, if any.
 #[cold]
 pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<HandlerCall>) {
     let mut text = format!("{}: ", call.name);
@@ -94,7 +94,7 @@ impl HandlerCall {
     }
 }
 
-/// Acts as a handler says, except that it does not call a program's function.
+/// Applies a handler, except that it does not call a program's function.
 fn handle_error(
     call: &Call<'_>,
     handler: &ErrhandlerObject,
@@ -126,15 +126,16 @@ fn end(runtime: &Runtime, code: c_int, text: &str) -> ! {
     end_process(runtime, status, &format!("{reason}; the error handler ends the {what}"))
 }
 
-/// Time that a thread with an error gives another one that is ending the process. Exit handlers of the program may wait
-/// for this thread.
+/// The time for which a thread with an error waits for another thread that is ending the process. Exit handlers of the
+/// program may wait for this thread.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Ends the job, and this process after its exit handlers. An error in one of them, or in a signal handler that
-/// interrupts them, ends the process at once, with the code of the first error, and one of another thread after a grace.
+/// interrupts them, ends the process immediately with the code of the first error; an error in another thread does so
+/// after a grace period.
 pub fn end_process(runtime: &Runtime, code: c_int, reason: &str) -> ! {
     fn exit(code: c_int) -> ! {
-        // Without the lock, so that other threads, for which exit handlers may wait, come out of their calls.
+        // The lock is released first, so that other threads, for which exit handlers may wait, return from their calls.
         LOCK.outside(|| std::process::exit(code))
     }
     if let Some((thread, first)) = runtime.ending.get() {

@@ -111,7 +111,7 @@ pub fn group_difference(call: &Call<'_>, group1: Group, group2: Group, newgroup:
     filtered(call, group1, group2, false, newgroup)
 }
 
-/// Checks that ranks are of the group and differ, and makes the group of them, or of all others.
+/// Checks that the ranks belong to the group and differ, and makes a group of them, or of all others.
 fn chosen(
     call: &Call<'_>,
     group: &GroupObject,
@@ -169,7 +169,7 @@ fn ranged(
         if stride == 0 {
             return bad(format!("has stride 0 from {first} to {last}"));
         }
-        // Checked before the range is expanded, so that the group bounds its length.
+        // The last rank is checked before the range is expanded, so that the size of the group bounds its length.
         for end in [first, last] {
             if end != last || (i64::from(last) - i64::from(first)) % i64::from(stride) == 0 {
                 member(&group, end, "ranges")?;
@@ -208,7 +208,7 @@ pub fn group_range_excl(
 }
 
 pub fn group_free(call: &Call<'_>, group: Out<Group>) -> Result {
-    // The empty group may be freed: a call may have returned it.
+    // The program may free the empty group, since a call may have returned it.
     if group.get() != MPI_GROUP_EMPTY {
         call.groups.release(group.get())?;
     }

@@ -24,7 +24,7 @@ pub fn is_predefined(value: usize) -> bool {
     value < FIRST
 }
 
-/// No slot.
+/// The index that means that there is no slot.
 pub const NONE: u32 = u32::MAX;
 /// The holder count of a handle that is never released.
 const FOR_GOOD: u32 = u32::MAX;
@@ -35,7 +35,7 @@ const GENERATION: usize = 0xff_ffff << 32;
 pub trait Handle: Copy {
     /// The number of the kind, from 1, as it is stored in handles.
     const KIND: usize;
-    /// The kind of its object, in words for error texts.
+    /// The kind of its object, as error texts name it.
     const WHAT: &'static str;
     /// The null handle.
     const NULL: usize;
@@ -147,7 +147,7 @@ impl<H: Handle, T: ?Sized> Default for Objects<H, T> {
 }
 
 impl<H: Handle, T: ?Sized> Objects<H, T> {
-    /// The slots, of which the caller keeps no reference while code outside this module runs, but for that of
+    /// The slots. The caller keeps no reference to them while code outside this module runs, except that of
     /// [`look`](Self::look).
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // the table is not `Sync`, and its methods do not call each other with a reference

@@ -33,10 +33,10 @@
 //! the few functions that differ.
 //!
 //! **A call** (`entry::enter`) takes the lock, checks that MPI is running, runs the function, and passes a `Fail` to
-//! the error handler of its first communicator, window, file or session, else of `MPI_COMM_SELF`. `Fail::on` names
-//! another object, as waits on requests do. `fail(class, text).named("argument")` or `.value(handle)` names the
-//! argument at fault, and the text continues that name: "is -2", "has 9, but the group has 4 members". An error code is
-//! the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
+//! the error handler of its first communicator, window, file or session, or that of `MPI_COMM_SELF` if it has none.
+//! `Fail::on` names another object, as waits on requests do. `fail(class, text).named("argument")` or `.value(handle)`
+//! names the argument at fault, and the text continues that name: "is -2", "has 9, but the group has 4 members". An
+//! error code is the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
 //!
 //! **The usual case**. A function that `build/exports.rs` lists in `AT_ONCE` has two parts, and takes an
 //! `entry::Usual`. The first part borrows its objects (`Objects::look`) and uses the `try_` methods of core and windows,

@@ -16,7 +16,7 @@ use farside_core::memory::words::Word;
 
 /// The mark of a biased owner, next to its number.
 const BIASED: u64 = 1;
-/// Longest sleep of a thread that waits for the lock. Without `membarrier` a wake may be missed.
+/// The maximum sleep of a thread that waits for the lock. Without `membarrier` a wake may be missed.
 const MAX_SLEEP: Duration = Duration::from_millis(10);
 
 /// The number of this thread, which is even: an address of thread-local memory.
@@ -70,7 +70,7 @@ impl<W: Word<u64>> Ownership<W> {
         false
     }
 
-    /// Takes the lock if that is possible at once.
+    /// Takes the lock if that is possible without a wait.
     #[inline(always)]
     fn take(&self, me: u64, order: impl Fn()) -> bool {
         self.take_biased(me, order) || self.take_unbiased(me)
@@ -195,8 +195,8 @@ impl<W: Word<u64>> Ownership<W> {
             let depth = self.inside.load(Ordering::Relaxed);
             self.biased.store(0, Ordering::SeqCst);
             self.depth.store(depth, Ordering::SeqCst);
-            // In this order, so that a thread that sees this one outside sees that the lock is not biased. In a child
-            // made by fork, this thread may be outside.
+            // The order of the stores ensures that a thread that sees this one outside also sees that the lock is not
+            // biased. In a child made by fork, this thread may be outside.
             self.owner.store(if depth == 0 { 0 } else { owner & !BIASED }, Ordering::SeqCst);
             self.inside.store(0, Ordering::SeqCst);
         }
@@ -264,7 +264,7 @@ impl Biased {
         LOCK.ownership.take_biased(this_thread(), order).then(|| Self(()))
     }
 
-    /// Gives the lock back; this thread takes it again at once, whether another one waits for it or not.
+    /// Gives the lock back; this thread takes it again immediately, even if another one waits for it.
     #[inline(always)]
     pub fn take_again(self) {
         LOCK.ownership.leave();
@@ -306,7 +306,8 @@ impl Lock {
     /// Biases the lock to its owner, if [`use_barrier`](Self::use_barrier) has found a `membarrier` and no thread has
     /// waited for the lock.
     pub fn bias(&self) {
-        // A thread that ends the former bias has the queue until it is done: it would take the new one for that.
+        // A thread that ends the former bias holds the queue until it is done; it could not tell a new bias from the
+        // former one.
         let _queue = self.queue();
         let others = [&self.waiting, &self.waited].into_iter().any(|count| count.load(Ordering::SeqCst) != 0);
         if self.has_barrier.load(Ordering::SeqCst) && !others {
@@ -319,14 +320,14 @@ impl Lock {
         self.ownership.unbias();
     }
 
-    /// Whether it is biased.
+    /// Whether the lock is biased.
     #[inline(always)]
     pub fn is_biased(&self) -> bool {
-        // Relaxed: asked by its owner, which finds what it has stored itself; a bias that ends now changes nothing.
+        // Relaxed: only the owner calls this, and reads its own store; a bias that ends now changes nothing.
         self.ownership.biased.load(Ordering::Relaxed) != 0
     }
 
-    /// Sets the waker by which threads that want the lock wake its owner.
+    /// Sets the waker with which threads that want the lock wake its owner.
     pub fn wake_by(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
@@ -337,7 +338,7 @@ impl Lock {
         }
     }
 
-    /// Whether other threads wait for it.
+    /// Whether other threads wait for the lock.
     #[inline(always)]
     pub fn is_wanted(&self) -> bool {
         // Relaxed: the owner checks repeatedly.

@@ -236,7 +236,7 @@ pub fn pattern(comm: &CommObject, source: Option<u32>, tag: c_int) -> Pattern {
 }
 
 impl Outcome {
-    /// The outcome of a receive that has ended well.
+    /// The outcome of a receive that has succeeded.
     #[inline(always)]
     pub fn received(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status) -> Self {
         let status = status_of(&comm.1, received);
@@ -245,7 +245,7 @@ impl Outcome {
     }
 }
 
-/// The status of a receive that has ended well.
+/// The status of a receive that has succeeded.
 #[inline(always)]
 pub fn status_of(comm: &CommObject, received: &two_sided::Status) -> Status {
     Status::received(rank_of(comm, received.source), received.tag, received.kept)

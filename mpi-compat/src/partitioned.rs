@@ -49,7 +49,7 @@ struct Partitioned {
 }
 
 impl Partitioned {
-    /// The number of a partition, checked.
+    /// The number of a partition, after a check that it exists.
     fn partition(&self, partition: c_int) -> Result<u32> {
         let found = u32::try_from(partition).ok().filter(|partition| u64::from(*partition) < self.number);
         let no_such_partition =

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! The state of the library, of which each process has one, the calls and their waits, and the operations of requests.
 //!
-//! One recursive lock (`lock`) protects the state. Every call takes it, also a call of a thread that has it already:
+//! One recursive lock (`lock`) protects the state. Every call takes it, even a call of a thread that already has it:
 //! functions of the program that a call runs (error handlers, attribute callbacks, operators) may call MPI. So the
 //! state is reached by shared references, its cells are not borrowed while such a function runs, and its values need
 //! not be `Send`: the job is in an `Rc`. Error handlers, attribute callbacks and functions of generalized requests run
@@ -58,7 +58,7 @@ pub struct Runtime {
     pub sessions_open: Cell<u32>,
     /// Whether the process leaves the job when it exits, which it does once it has opened a session.
     pub leaves_at_exit: Cell<bool>,
-    /// The thread that ends the process by an error, and its code, if one does.
+    /// The thread that is ending the process because of an error, and the exit code; `None` if there is none.
     pub ending: Cell<Option<(u64, c_int)>>,
     /// The job. It is kept until the process ends, since a session may be opened at any time.
     pub job: RefCell<Option<Job>>,
@@ -78,13 +78,13 @@ pub struct Runtime {
     pub wins: Objects<Win, WinObject>,
     pub sessions: Objects<Session, SessionObject>,
     pub requests: Objects<Request, dyn Operation>,
-    /// The request that stands for all sends that were complete at their start.
+    /// The request shared by all sends that were complete at their start.
     pub complete_send: Cell<Request>,
     /// The receives of requests that are not persistent.
     pub receives: Receives,
     /// Requests that were freed before their operations were over.
     pub freed: RefCell<FreedOperations>,
-    /// The array of requests of the last call for one or some of many.
+    /// The array of requests of the last call that completed one or some of many.
     pub known: RefCell<KnownRequests>,
     pub messages: Objects<Message, MessageObject>,
     /// The process's buffer for buffered sends, used if no other buffer applies.
@@ -229,11 +229,11 @@ impl Deref for Call<'_> {
     }
 }
 
-/// Operations in progress that have no request any more.
+/// Operations in progress whose requests were freed.
 #[derive(Default)]
 pub struct FreedOperations {
     pub operations: Vec<Rc<dyn Operation>>,
-    /// Length at which those that are over are dropped.
+    /// Length of the list at which operations that are over are dropped.
     most: usize,
 }
 
@@ -315,7 +315,7 @@ impl dyn Operation {
     }
 }
 
-/// The operation of the request that all sends share that were complete at their start.
+/// The operation of the request shared by all sends that were complete at their start.
 struct CompleteSend;
 
 impl Operation for CompleteSend {

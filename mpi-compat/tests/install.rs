@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use farside_harness::{Finished, Marked, mpi_library};
 
-/// The folder into which all was installed.
+/// The folder of the installation.
 fn prefix() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -134,7 +134,7 @@ fn mpiexec_preloads_the_verification() {
             wrong.err
         );
     }
-    // If verification was requested but the verifier is not preloaded, the library says so.
+    // If verification was requested but the verifier is not preloaded, the library reports that.
     let mut command = Marked::run(1, &[program]);
     let unchecked = command.command.env("FARSIDE_VERIFY", "1").env("LD_LIBRARY_PATH", prefix().join("lib"));
     let unchecked = String::from_utf8(unchecked.output().unwrap().stderr).unwrap();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use farside_harness::{Finished, Marked, PATIENCE, example, mpi_folder, mpi_include, peer, signal, skip, works};
 use tempfile::TempDir;
 
-/// Every rank waits for a message that never comes.
+/// Every rank waits for a message that never arrives.
 const RING: &str = r#"#include <mpi.h>
     #include <stdio.h>
     int main(void) {
@@ -60,9 +60,9 @@ struct Slurm {
 }
 
 impl Slurm {
-    /// Starts it; `None`, and the test is skipped, if it is not there or has no such kind of PMI.
+    /// Starts Slurm; `None`, and the test is skipped, if it is not installed or lacks this kind of PMI.
     fn start(test: &str, mpi: &str) -> Option<Self> {
-        // Without a configuration srun does not even say its version.
+        // Without a configuration srun does not even report its version.
         if !works("sh", &["-c", "[ $(id -u) = 0 ] && slurmctld -V && slurmd -V && command -v srun"]) {
             skip(test, "it needs root and Slurm (Debian: slurm-wlm)");
             return None;
@@ -71,7 +71,7 @@ impl Slurm {
         let place = folder.path().to_str().unwrap();
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let name = name.trim().split('.').next().unwrap();
-        // Both are taken at the same time, so they differ.
+        // Both ports are taken at the same time, so they differ.
         let free = [0; 2].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
         let [control, node] = free.map(|listener| listener.local_addr().unwrap().port());
         let conf = format!(
@@ -141,7 +141,7 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        // Jobs that a failed test has left.
+        // These jobs may be left by a failed test.
         let conf = self.folder.path().join("slurm.conf");
         let _ = Command::new("scancel").args(["--signal=KILL", "--user=root"]).env("SLURM_CONF", conf).output();
         drop(self.keeper.stdin.take());
@@ -182,12 +182,12 @@ fn jobs(test: &str, mpi: &str, bootstrap: &str) {
     assert!(done.code == Some(0) && done.out.matches("same bits as serial").count() == 4, "{done:?}");
     check(&slurm.run(mpi, &[], counter(slurm.folder.path()), &[]).finish());
 
-    // A step whose tasks end at once counts as one that has not started.
+    // A step whose tasks end immediately counts as one that has not started.
     let done = slurm.run(mpi, &[], "sh", &["-c", "sleep 1; exit $((SLURM_PROCID == 2 ? 5 : 0))"]).finish();
     assert_eq!(done.code, Some(5), "{done:?}");
     let done = slurm.run(mpi, &[], &kvs, &["10", "1", "put", "child"]).finish();
     assert!(done.code == Some(0) && done.err.contains("a program that a rank starts is not a rank itself"), "{done:?}");
-    // Ranks that wait for one that is killed end at once, and not after the time limit of start-up.
+    // Ranks that wait for a rank that is killed end immediately, not after the time limit of start-up.
     for how in ["kill", "abort", "3"] {
         let done = slurm.run(mpi, &["--kill-on-bad-exit"], &kvs, &["10", "1", "put", how]).finish();
         assert!(done.code != Some(0) && !done.err.contains("timed out"), "{how}: {done:?}");
@@ -206,7 +206,7 @@ fn jobs(test: &str, mpi: &str, bootstrap: &str) {
             _ => steps(&job).into_iter().for_each(|pid| signal(pid, "KILL")),
         }
         if what == "step" {
-            // Of the processes with the mark only srun is left, which waits for the step.
+            // Of the marked processes only srun remains, which waits for the step.
             job.wait_until(|left| left.iter().all(|line| line.contains(": srun ")));
             running.signal("KILL");
         }
@@ -228,7 +228,7 @@ fn slurm_runs_jobs_by_pmix() {
     jobs("slurm_runs_jobs_by_pmix", "pmix", "pmix");
 }
 
-/// The controller looks every 30 seconds for jobs whose srun has not answered for `InactiveLimit`.
+/// The controller checks every 30 seconds for jobs whose srun has not answered for `InactiveLimit`.
 #[test]
 #[ignore = "ci/test slurm"]
 fn slurm_ends_ranks_whose_srun_was_killed() {

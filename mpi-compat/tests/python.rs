@@ -1,4 +1,4 @@
-//! Python programs that call the library by `ctypes`: what interpreters do to their processes.
+//! Python programs that call the library with `ctypes`: the effects of interpreters on their processes.
 
 use farside_harness::{Marked, mpi_folder, skip, works};
 

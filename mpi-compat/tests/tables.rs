@@ -1,5 +1,5 @@
 //! Checks that the header agrees with that of the ABI, and the README and the symbols of the library with the tables
-//! that they are made from. With FARSIDE_WRITE set, the README is written instead.
+//! from which they are made. With FARSIDE_WRITE set, the README is written instead.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -28,7 +28,7 @@ fn support(table: &Table) -> String {
     for chapter in &table.chapters {
         let all = chapter.functions.len();
         let missing: Vec<_> = chapter.functions.iter().filter(|function| function.mark == Mark::NotYet).collect();
-        // A name includes its `_c` twin.
+        // A name includes its `_c` form.
         let names: Vec<_> = missing
             .iter()
             .filter(|function| {
@@ -109,8 +109,8 @@ fn the_header_is_that_of_the_abi() {
         .map(|(at, name)| seen(&table, &at, name, folder.path()));
     assert_eq!(ours, other);
 
-    // The same prototypes: a declaration of one after the other's compiles. Two differ on purpose, and the header of
-    // the ABI does not declare functions that were removed.
+    // The prototypes are the same: a declaration of one compiles after that of the other. Two differ on purpose, and
+    // the header of the ABI does not declare functions that were removed.
     let mut source = String::from("#include \"mpi_abi.h\"\n#undef MPI_VERSION\n");
     for function in table.functions().filter(|function| function.now.is_none()) {
         if !["MPI_Psend_init", "MPI_Precv_init", "MPI_Psend_init_c", "MPI_Precv_init_c"]

@@ -15,7 +15,7 @@ use farside_rma::global_array::Format;
 use farside_rma::prelude::*;
 use program::{Outcome, run};
 
-/// Transforms pictures by two tasks of ranks.
+/// Transforms pictures with two tasks of ranks.
 #[derive(Clone, Debug, Parser)]
 struct Options {
     /// Rows and columns of a picture, a power of two.

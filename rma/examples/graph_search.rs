@@ -40,7 +40,7 @@ fn search(job: &Job, options: &Options) -> Outcome {
     let team = job.world()?;
     let (ranks, me) = (team.size() as u64, team.rank() as u64);
     let calls = Calls::new(&team)?;
-    // Of this rank's vertices: the level of each, and those that the next level starts from.
+    // The level of each of this rank's vertices, and those of them from which the next level starts.
     let own = options.vertices.div_ceil(ranks) as usize;
     let found = Rc::new(RefCell::new((vec![None::<u32>; own], Vec::new())));
     let visited = Rc::clone(&found);

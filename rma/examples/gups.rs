@@ -2,9 +2,9 @@
 //!
 //!     farside run -n 2 target/release/examples/gups --bits 22
 //!
-//! An update is `table[r mod N] ^= r` for the next number `r` of the rank's stream. The benchmark tolerates 1 % of
-//! lost updates, because it does not ask for atomicity. Accumulates and fetch-and-op are atomic, so here no update may
-//! be lost: each rank applies all streams to its part of the table once more, locally, and must find `table[i] == i`.
+//! An update is `table[r mod N] ^= r` for the next number `r` of the rank's stream. The benchmark tolerates 1 % of lost
+//! updates, because it does not require atomicity. Accumulates and fetch-and-op are atomic, so here no update may be
+//! lost: each rank applies all streams to its part of the table once more, locally, and must find `table[i] == i`.
 
 #[path = "common/program.rs"]
 mod program;
@@ -19,7 +19,7 @@ use program::{Outcome, run};
 /// Random-access updates of a distributed table, in giga-updates per second.
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    /// Words of the table, as a power of two: 2^BITS in all ranks together.
+    /// Base-2 logarithm of the number of words of the table, on all ranks together.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=40))]
     bits: u32,
     /// Updates for each word of the table.

@@ -22,10 +22,10 @@ use program::{Outcome, run};
 /// Heat in a cuboid, with faces exchanged as subarrays.
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    /// Synchronization of the ranks; all, if not given.
+    /// Synchronization of the ranks; by default all.
     #[arg(long, value_enum)]
     sync: Option<Sync>,
-    /// Transfer scheme of the faces; all, if not given. It is used for mapped memory too.
+    /// Transfer scheme of the faces; by default all. It is used for mapped memory too.
     #[arg(long, value_enum)]
     scheme: Option<Scheme>,
     /// Cells on each side of the cuboid.
@@ -149,7 +149,7 @@ impl Block {
         (1..=nx).flat_map(move |x| (1..=ny).flat_map(move |y| (1..=nz).map(move |z| (x, y, z))))
     }
 
-    /// The block one step later. Ghosts are left as they are; outside the cuboid they are 0.
+    /// The block one step later. Ghosts do not change; outside the cuboid they are 0.
     fn next(&self) -> Self {
         let mut next = self.clone();
         for (x, y, z) in self.inside() {

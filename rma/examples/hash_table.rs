@@ -2,8 +2,9 @@
 //!
 //!     farside run -n 4 target/release/examples/hash_table --keys 100000
 //!
-//! All ranks insert at once, and the keys of a rank overlap with those of its neighbours. Afterwards every rank looks
-//! up every key: it must have exactly the sum of the values added to it, be in the table once, and no other key may be.
+//! All ranks insert at the same time, and the keys of a rank overlap with those of its neighbours. Afterwards every
+//! rank looks up every key: it must have exactly the sum of the values added to it, be in the table once, and no other
+//! key may be.
 
 #[path = "common/program.rs"]
 mod program;
@@ -16,7 +17,7 @@ use farside_rma::PassiveEpoch;
 use farside_rma::prelude::*;
 use program::{Outcome, run};
 
-/// Inserts into a distributed hash table from all ranks at once.
+/// Inserts into a distributed hash table from all ranks at the same time.
 #[derive(Clone, Debug, Parser)]
 struct Options {
     /// Keys that each rank inserts; half of them are also the next rank's.
@@ -41,7 +42,7 @@ struct HashTable {
 struct Inserted {
     /// Whether the key was not there before.
     new: bool,
-    /// Number of slots looked at.
+    /// The number of slots examined.
     probes: u64,
 }
 
@@ -65,7 +66,7 @@ impl HashTable {
     }
 
     /// Adds `value` to the value of `key`, which is inserted if the table does not have it and must not be [`EMPTY`].
-    /// One compare-and-swap for each slot looked at, and one fetch-and-op.
+    /// Takes one compare-and-swap for each slot examined, and one fetch-and-op.
     fn add(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64, value: u64) -> Outcome<Inserted> {
         for (probes, (rank, at)) in (1..).zip(self.probes(key)) {
             let found = epoch.compare_and_swap_blocking(EMPTY, key, rank, at)?;
@@ -77,7 +78,7 @@ impl HashTable {
         Err(format!("no room for key {key} in {} slots", self.slots).into())
     }
 
-    /// The value of `key`. One get for each slot looked at, and one for the value.
+    /// The value of `key`. Takes one get for each slot examined, and one for the value.
     fn find(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64) -> Result<Option<u64>> {
         for (rank, at) in self.probes(key) {
             match epoch.get_blocking(rank, at)? {
@@ -125,7 +126,7 @@ fn fill_and_check(job: &Job, options: &Options) -> Outcome {
     team.barrier()?;
     let time = start.elapsed();
 
-    // The keys that were new and the slots looked at, summed over all ranks.
+    // The number of new keys and of slots examined, summed over all ranks.
     let new = counts.iter().filter(|inserted| inserted.new).count() as u64;
     let mut sums = [new, counts.iter().map(|inserted| inserted.probes).sum()];
     team.allreduce(&mut sums, Op::Sum)?;

@@ -1,5 +1,5 @@
-//! N bodies that attract each other: the blocks of all ranks travel round the ring by notified puts, and each rank adds
-//! their forces to its own bodies while the next block arrives.
+//! N bodies that attract each other: the blocks of all ranks travel around the ring in notified puts, and each rank
+//! adds their forces to its own bodies while the next block arrives.
 //!
 //!     farside run -n 4 target/release/examples/n_body --bodies 4000 --steps 10
 

@@ -26,7 +26,7 @@ bitflags::bitflags! {
         /// device, so the assert has no effect.
         const NOSTORE = 1;
         /// No rank will put or accumulate to this rank before the next fence or in this exposure. The assert has no
-        /// effect, since gets still have to be waited for.
+        /// effect, since gets must still be awaited.
         const NOPUT = 2;
         /// Fence: no operation was issued since the last fence, by any rank. Saves every message of the call.
         const NOPRECEDE = 4;

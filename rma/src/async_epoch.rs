@@ -53,7 +53,7 @@ pub struct AsyncEpoch<T> {
     element: std::marker::PhantomData<T>,
 }
 
-/// Closes an epoch when it is dropped: also with a future that is dropped half-way.
+/// Closes an epoch when it is dropped, even with a future that is dropped half-way.
 struct Open<'a> {
     window: &'a RawWindow,
     /// The locked rank; `None` for all ranks.
@@ -93,8 +93,8 @@ impl Future for Flush<'_> {
 }
 
 impl<T: Pod> LockWindow<T> {
-    /// One epoch under shared locks of all ranks, with an async body: other tasks of the thread run while it waits, and the
-    /// timers of its runtime. The lock of a rank is taken at the first access to that rank. Messages: as
+    /// One epoch under shared locks of all ranks, with an async body: other tasks of the thread run while it waits, and
+    /// the timers of its runtime. The lock of a rank is taken at the first access to that rank. Messages: those of
     /// [`lock_all`](Self::lock_all).
     ///
     /// A future that is dropped half-way completes the operations in progress and closes the epoch in its drop, which may
@@ -138,8 +138,8 @@ impl<T: Pod> LockWindow<T> {
         self.run_async(None, body).await
     }
 
-    /// One epoch under a lock of `target`, with an async body: see [`lock_all_async`](Self::lock_all_async). Messages: as
-    /// [`lock`](Self::lock).
+    /// One epoch under a lock of `target`, with an async body: see [`lock_all_async`](Self::lock_all_async). Messages:
+    /// those of [`lock`](Self::lock).
     ///
     /// ```
     /// # #[cfg(feature = "async")] {
@@ -181,7 +181,7 @@ impl<T: Pod> LockWindow<T> {
         let epoch = AsyncEpoch { window: Rc::clone(self.raw()), element: std::marker::PhantomData };
         let open = Open { window: &epoch.window, target };
         let result = body(&epoch).await;
-        // Without blocking the thread. Closing then waits for nothing.
+        // This completes the operations without blocking the thread, so closing need not wait.
         let completed = Flush { window: &epoch.window, target }.await;
         let closed = open.close();
         std::mem::forget(open);

@@ -11,7 +11,7 @@ use rustc_hash::FxHasher;
 
 use crate::op::{Element, ElementType};
 
-/// What all ranks have to make: the kind of object and its element type, as ranks compare them.
+/// The kind of object and its element type, which ranks compare because they must be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowElement {
     object: &'static str,
@@ -28,7 +28,7 @@ impl WindowElement {
         Self { object, name: type_name::<T>(), size: size_of::<T>(), align: align_of::<T>() }
     }
 
-    /// A number that tells objects and types apart, and is never 0.
+    /// A number that distinguishes objects and types, and is never 0.
     pub(crate) fn code(self) -> u64 {
         let mut hasher = FxHasher::default();
         hasher.write(self.object.as_bytes());

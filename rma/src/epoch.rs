@@ -17,9 +17,9 @@ use crate::selection::Selection;
 /// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
 /// window's team. Operations are complete at origin and target when the epoch has been closed.
 ///
-/// As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, which ends only after the
-/// closing call: no leak and no panic inside the closure can make a transfer outlive its buffer. An error or a panic of
-/// the closure leaves the epoch closed too.
+/// As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, which ends only after
+/// the closing call: no leak and no panic inside the closure can make a transfer outlive its buffer. The epoch is also
+/// closed after an error or a panic of the closure.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -58,7 +58,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         Self { raw, scope: PhantomData, env: PhantomData, element: PhantomData }
     }
 
-    /// Puts `from` to `target` at `displacement`. One message; a copy where the window is mapped.
+    /// Puts `from` to `target` at `displacement`. One message; a copy if the window is mapped.
     ///
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`; `WrongEpoch` for a target that the epoch does not allow.
@@ -97,7 +97,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         })
     }
 
-    /// Puts one value, which is copied if it has to wait.
+    /// Puts one value, which is copied if it must wait.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -183,7 +183,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     }
 
     /// Accumulates `operand` into `target` and writes the previous values to `old`, which has the same length. One
-    /// message and its answer; where [`accumulate`](Self::accumulate) sends packets, each has an answer.
+    /// message and its answer; if [`accumulate`](Self::accumulate) sends packets, each has an answer.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -303,7 +303,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     }
 
     /// Puts the elements that `of` selects in `from` to those that `at` selects at `target`, counted from
-    /// `displacement`. A copy where the window is mapped; else as few messages as the device allows
+    /// `displacement`. A copy if the window is mapped; otherwise as few messages as the device allows
     /// ([`RawWindow::put_typed`]).
     ///
     /// # Errors
@@ -427,9 +427,10 @@ fn bad_part(range: &Range<usize>, free: usize, len: usize) -> Error {
     e.cause(format!("elements {range:?} of a buffer of {len}")).remedy("give ranges inside the buffer")
 }
 
-/// Runs the body of an epoch and then its closing call, also after an error or a panic of the body, which other ranks that
-/// take part learn. An error of the body takes precedence over one of closing; a panic resumes after the epoch is closed. A
-/// closing call that panics or does not finish leaves the window broken. An error of closing names the place of this call.
+/// Runs the body of an epoch and then its closing call, even after an error or a panic of the body, of which the other
+/// participating ranks learn. An error of the body takes precedence over one of closing; a panic resumes after the
+/// epoch is closed. A closing call that panics or does not finish leaves the window broken. An error of closing names
+/// the place of this call.
 #[track_caller]
 pub(crate) fn closing<R, E: From<Error>>(
     raw: &RawWindow,

@@ -30,7 +30,7 @@
 //! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
 //!
-//! [`guide`] shows programs of MPI, OpenSHMEM, UPC++, Lamellar, Chapel and bale beside ours.
+//! [`guide`] shows programs of MPI, OpenSHMEM, UPC++, Lamellar, Chapel and bale next to ours.
 //!
 //! # Teams
 //!

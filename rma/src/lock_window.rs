@@ -71,7 +71,7 @@ impl<T: Pod> LockWindow<T> {
         located(|| Ok(Self { memory: WindowMemory::allocate(team, len, LOCK_WINDOW)? }))
     }
 
-    /// [`allocate`](Self::allocate) of the memory of another object.
+    /// Like [`allocate`](Self::allocate), for the memory of another object.
     pub(crate) fn allocate_for(team: &Team, len: usize, object: &'static str) -> Result<Self> {
         Ok(Self { memory: WindowMemory::allocate(team, len, object)? })
     }
@@ -130,10 +130,10 @@ impl<T: Pod> LockWindow<T> {
         self.memory.raw.is_mapped()
     }
 
-    /// One epoch under a lock of `target`. The lock may be granted as late as the first operation has to be
-    /// complete; it is released when the epoch is closed, after all its operations. Messages: none on mapped
-    /// windows (two atomics on the target's lock word); else lock, operations and unlock, or none if the epoch has no
-    /// operations. Epochs on different targets may be nested.
+    /// One epoch under a lock of `target`. The lock may be granted as late as the first operation must be complete; it
+    /// is released when the epoch is closed, after all its operations. Messages: none on mapped windows (two atomics on
+    /// the target's lock word); otherwise lock, operations and unlock, or none if the epoch has no operations. Epochs
+    /// on different targets may be nested.
     ///
     /// # Errors
     /// `WrongEpoch` if this rank has locked `target` already; any error of `body`; `PeerLost`.
@@ -273,8 +273,8 @@ impl<'scope, 'env, T> Deref for PassiveEpoch<'scope, 'env, T> {
 }
 
 impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
-    /// Completes this rank's operations on `target`, at origin and target. No message where operations are complete
-    /// when issued.
+    /// Completes this rank's operations on `target`, at origin and target. No message if operations are complete when
+    /// issued.
     ///
     /// # Errors
     /// `PeerLost`; the first error of an operation.

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The part that all typed windows share: the untyped window and the elements behind it.
+//! The common part of all typed windows: the untyped window and its elements.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -14,7 +14,7 @@ use farside_core::{Result, Team};
 use crate::elements::{WindowElement, bytes};
 use crate::raw::{Options, RawWindow};
 
-/// Names of the windows over memory that is allocated or the program's.
+/// The name, in errors, of windows over allocated memory and over memory of the program.
 pub(crate) const WINDOW: &str = "a window";
 pub(crate) const LOCK_WINDOW: &str = "a lock window";
 
@@ -26,13 +26,13 @@ fn options(object: &str) -> Options {
 /// An untyped window over elements of type `T`.
 #[derive(Debug)]
 pub(crate) struct WindowMemory<T: Pod> {
-    // First, so that the compiler names it.
+    // This field is first, so that compiler errors name it.
     _thread: OneThread,
     /// Shared, so that [`crate::Window::over`] can free the window after `body` has borrowed it.
     pub(crate) raw: Rc<RawWindow>,
     /// Number of elements of this rank.
     pub(crate) len: usize,
-    /// The vector that the window was made from, if any; dropped only when peers cannot access it any more.
+    /// The vector from which the window was made, if any; it is dropped only when peers can no longer access it.
     owned: Option<ManuallyDrop<Vec<T>>>,
 }
 

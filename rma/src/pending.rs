@@ -266,7 +266,7 @@ impl<B: 'static> Pending<B> {
         })
     }
 
-    /// Starts an operation that could not be made at once.
+    /// Starts an operation that could not be carried out immediately.
     fn issue(
         window: &Rc<RawWindow>,
         target: usize,

@@ -11,7 +11,7 @@ use farside_core::{Error, ErrorKind, Result, located};
 use crate::collectives::poll_of;
 use crate::raw::{self, RawWindow};
 
-/// A request-based operation, which is complete when it is complete at origin and target. It holds the borrow of its
+/// A request-based operation, which is complete once it is complete at origin and target. It holds the borrow of its
 /// buffer, and returns it with the outcome, so that the buffer can be used again inside the epoch. Dropping the request
 /// has no effect on the operation, which is complete at the latest when the epoch is closed.
 ///

@@ -12,8 +12,7 @@ use crate::elements::{datatype_of, element_type_of, named};
 /// Elements of an array of `T`, in an order: every row of a block, every other element, a face of a cuboid. A selection
 /// takes a few words, whatever its counts; a list of ranges takes memory proportional to its length.
 ///
-/// Two selections fit each other if they have the same number of elements: element `i` of one goes to element `i` of
-/// the other.
+/// Two selections match if they have the same number of elements: element `i` of one goes to element `i` of the other.
 ///
 /// ```
 /// use farside_rma::Selection;
@@ -48,7 +47,7 @@ impl<T: Pod> Selection<T> {
         located(|| Self::of(Datatype::contiguous(count as u64, &Self::one())))
     }
 
-    /// `count` blocks of `block` elements, `stride` elements from the start of one to that of the next.
+    /// `count` blocks of `block` elements, with starts `stride` elements apart.
     ///
     /// ```
     /// use farside_rma::prelude::*;

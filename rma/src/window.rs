@@ -104,7 +104,7 @@ impl<T: Pod> Window<'static, T> {
         located(|| self.memory.into_vec())
     }
 
-    /// Frees the window. Collective, with a barrier: when it returns no rank uses the window any more.
+    /// Frees the window. Collective, with a barrier: when it returns, no rank uses the window.
     ///
     /// # Errors
     /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
@@ -313,7 +313,7 @@ fn access<'env, T: Pod, R, E: From<Error>>(
     closing(raw, Body::Access, || body(&epoch), || raw.complete())
 }
 
-/// On drop, deregisters borrowed memory or aborts, so that it happens on a panic of the collective free too.
+/// On drop, deregisters borrowed memory or aborts, so that this also happens if the collective free panics.
 struct ReleaseOrAbort<'a>(&'a RawWindow);
 
 impl Drop for ReleaseOrAbort<'_> {

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The synchronization bill: one rank is late, and the bill charges the waits of all other ranks to it, in each kind of
-//! call; calls and messages are counted. A rank that waits for a long time reports once which rank it waits for.
+//! call; calls and messages are counted. A rank that waits for a long time reports once for which rank it waits.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn longest(line: &Value, rank: u32, operation: &str) -> Option<(u64, f64)> {
         .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// Checks that the bill has all `waiters` waiting for `late`.
+/// Checks that all `waiters` have waited for `late` according to the bill.
 fn blamed(bill: &Value, what: &str, operation: &str, waiters: &[u32], late: u64) {
     let line = line(bill, what);
     for rank in waiters {

@@ -1,5 +1,5 @@
-//! Errors name the line of the program that made the call, not one of the library: in epochs, in what they close, in
-//! symmetric memory, messages, collectives, remote calls and arrays.
+//! Errors name the line of the program that made the call, not one of the library: in epochs and in the calls that
+//! close them, in symmetric memory, messages, collectives, remote calls and arrays.
 
 use std::panic::Location;
 
@@ -12,7 +12,7 @@ fn here() -> u32 {
     Location::caller().line()
 }
 
-/// Checks that an error was made by a call in this file, at `line`.
+/// Checks that the error names a call in this file, at `line`.
 #[track_caller]
 fn made<R>(result: Result<R>, line: u32) {
     let Err(e) = result else { panic!("an error is expected, line {line}") };

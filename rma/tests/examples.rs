@@ -60,7 +60,7 @@ fn folder(name: &str) -> PathBuf {
 
 #[test]
 fn heat_stencil_four_versions_same_picture() {
-    // Sizes that the ranks do not divide, with blocks of one row, and with ranks that have no cells at all.
+    // Sizes that are not multiples of the ranks, with blocks of one row, and with ranks that have no cells.
     let sizes: &[_] =
         if quick() { &[("61", "6"), ("2", "5")] } else { &[("61", "40"), ("9", "7"), ("2", "5"), ("1", "1")] };
     for &(size, steps) in sizes {

@@ -1,4 +1,4 @@
-//! Calls that end by a panic, for example of an active message handler while they wait: none of their operations
+//! Calls that end with a panic, for example of an active message handler while they wait: none of their operations
 //! accesses memory afterwards, and the window is refused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -76,7 +76,7 @@ fn left_by_a_panic<W>(
         assert_eq!(*left.expect_err("the panic goes on").downcast::<&str>().unwrap(), "on purpose");
         buffer.fill(42);
         stage.reach(3);
-        // Operations in progress would arrive now.
+        // Operations that were still in progress would arrive now.
         while stage.0.load(Ordering::SeqCst) < 4 {
             job.progress()?;
         }

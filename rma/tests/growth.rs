@@ -46,7 +46,7 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
         4 => {
             let w = LockWindow::from_vec(team, vec![3u64; len])?;
             w.lock_all(none, |e| e.get_blocking(right, len - 1).map(|x| assert_eq!(x, 3)))?;
-            // Dropped without `free`, which must release everything too.
+            // The window is dropped without `free`, which must release everything too.
             team.barrier()?;
             Ok(())
         }
@@ -123,7 +123,7 @@ fn hundreds_of_long_windows_have_few_descriptors() {
     })
     .unwrap();
     let [before, during, after] = counts[0];
-    // The segments of short memory, each twice as large as the one before, stay.
+    // The segments of short memory, each twice as large as the previous one, stay.
     const SEGMENTS: usize = 8;
     assert!(during > before + 32 && during <= before + 64 + SEGMENTS && after <= before + SEGMENTS, "{counts:?}");
 }

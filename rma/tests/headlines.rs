@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! The headlines of the sources, run on simulated networks: what each paper says, what the predictor says, and what the code
-//! takes in virtual time. One command prints the table: `cargo test -p farside-rma --test simulated headlines -- --nocapture`.
+//! The headlines of the sources, run on simulated networks: the result of each paper, the time of the predictor, and
+//! the virtual time of the code. One command prints the table: `cargo test -p farside-rma --test simulated headlines --
+//! --nocapture`.
 //!
 //! Times are exact, so they are asserted. The parameters of a network are those that the source gives; where it gives none,
 //! the comment at the network says what is assumed.
@@ -28,13 +29,13 @@ fn simulation(ranks: u32, network: &Network, settings: &[(&str, &str)]) -> Simul
 /// Time in microseconds from when all ranks begin `f` until the last of them has ended it. `f` is run once before.
 fn time(job: &Job, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     f()?;
-    // No rank has anything under way, and all continue at one time.
+    // No rank has an operation in progress, and all continue at the same time.
     job.device().compute(Duration::from_millis(100));
     job.align()?;
     let begin = job.device().now();
     f()?;
     let time = job.device().now() - begin;
-    // What ranks do next does not meet the messages of `f`.
+    // Later messages of the ranks do not meet those of `f`.
     job.device().compute(Duration::from_millis(100));
     Ok(time.as_nanos() as f64 / 1000.0)
 }
@@ -107,7 +108,7 @@ fn reductions_of_24_and_40_ranks() {
         head(&format!("allreduce of 512 KiB, {ranks} ranks"));
         let times = choices.map(|name| {
             let choice = Choice::parse(Operation::Allreduce, name).unwrap();
-            // Whole messages, as in the paper, without a question before each.
+            // Messages are sent whole, as in the paper, without a request before each.
             let run = simulation(ranks, &network, &[("FARSIDE_TRANSFER", "eager:100000000")]).run(|job| {
                 let world = job.world()?;
                 let input: Vec<f64> = (0..BYTES / 8).map(|i| (job.rank() as u64 + i) as f64).collect();
@@ -165,8 +166,8 @@ fn infiniband() -> LoP {
     }
 }
 
-/// The same network as LogGP: L(1), and the overhead of each of many messages, which is also the least time between them. A
-/// receiver of RDMA writes has no overhead.
+/// The same network as LogGP: L(1), and the overhead of each of many messages, which is also the minimum time between
+/// them. A receiver of RDMA writes has no overhead.
 fn infiniband_interface() -> Interface {
     let lop = infiniband();
     let overhead = 1000.0 * lop.send_overhead.0[0];
@@ -174,7 +175,7 @@ fn infiniband_interface() -> Interface {
 }
 
 /// Hoefler 2005, section 4.4.3: the n-way dissemination barrier takes up to 40 % less time on 64 nodes than the fastest
-/// published barrier, the one of MVAPICH by RDMA writes in ⌈log2 P⌉ rounds. And section 3.1: the barrier in the switch.
+/// published barrier, that of MVAPICH, with RDMA writes in ⌈log2 P⌉ rounds. And section 3.1: the barrier in the switch.
 #[test]
 fn barriers_of_64_ranks() {
     const RANKS: u32 = 64;
@@ -269,7 +270,7 @@ fn fences_of_a_ghost_area_exchange() {
             });
             last(run.unwrap().results)
         };
-        // Puts one after the other, and the acknowledgement of the last.
+        // The time is that of puts one after the other, and of the acknowledgement of the last.
         let put = (interface.send_overhead * 4.0 + 2.0 * interface.latency) / 1000.0;
         let mut naive = Vec::new();
         for name in ["central-counter", "binomial-spanning-tree", "dissemination"] {

@@ -10,7 +10,7 @@ use farside_rma::prelude::*;
 /// Variable with the number of ranks, which is set only in ranks.
 const RANKS: &str = "FARSIDE_TEST_RANKS";
 
-/// Not a test: the program of the ranks.
+/// This is not a test, but the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(ranks) = std::env::var(RANKS) else { return };
@@ -55,7 +55,8 @@ fn rank(ranks: usize) -> Result<()> {
     job.finalize()
 }
 
-/// Runs ranks by a launcher, which puts rank r on host r modulo 2, and checks their output. No setting names a device.
+/// Runs ranks with a launcher, which puts rank r on host r modulo 2, and checks their output. No setting names a
+/// device.
 fn run(launcher: &mut Command, ranks: usize) {
     let output = launcher
         .args(itself!("as_a_rank"))

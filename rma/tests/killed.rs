@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! A rank is killed, in every phase: the other ranks get a `PeerLost` error that names it, within the three seconds
-//! that the launcher leaves them, and no resource leaks. A stopped rank is waited for, and named.
+//! that the launcher leaves them, and no resource leaks. The others wait for a stopped rank, and report its name.
 //!
 //! The ranks run this test program, started by `farside run` with the phase in the environment.
 
@@ -268,7 +268,7 @@ fn rank(phase: &str) -> Result<()> {
     unreachable!("the others went on without rank {VICTIM}")
 }
 
-/// Not a test: the program of the ranks.
+/// This is not a test, but the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(phase) = std::env::var(PHASE) else { return };
@@ -278,7 +278,7 @@ fn as_a_rank() {
     }
 }
 
-/// A private folder for shared memory, so that files of other tests are not taken for leaks.
+/// A private folder for shared memory, so that files of other tests do not count as leaks.
 struct Folder(PathBuf);
 
 impl Folder {

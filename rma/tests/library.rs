@@ -1,4 +1,5 @@
-//! What is built on windows and messages: symmetric memory, remote calls, global arrays, tagged messages, futures.
+//! Tests of the interfaces that are built on windows and messages: symmetric memory, remote calls, global arrays,
+//! tagged messages, futures.
 
 mod asynchronous;
 mod calls;

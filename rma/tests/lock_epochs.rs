@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Lock epochs on a simulated network: round trips of one.
+//! Lock epochs on a simulated network: the number of round trips that one takes.
 
 use farside_rma::core::sim::{Interface, Network, Simulation};
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind, Result};
 
-/// Round trips of an epoch of rank 0 that locks rank 1 for `operations`.
+/// The number of round trips of an epoch of rank 0 that locks rank 1 for `operations`.
 fn round_trips(kind: LockKind, operations: impl Fn(&RawWindow) -> Result<()>) -> f64 {
     const LATENCY: f64 = 10_000.0;
     let network = Network { interface: Interface::log_p(LATENCY, 0.0, 0.0), ..Network::default() };
@@ -28,7 +28,7 @@ fn round_trips(kind: LockKind, operations: impl Fn(&RawWindow) -> Result<()>) ->
     run.unwrap().results[0]
 }
 
-/// A release need not wait for writes, behind which it travels; it waits for what is read.
+/// A release need not wait for writes, behind which it travels; it waits for reads.
 #[test]
 fn lock_put_unlock_takes_two_round_trips() {
     let puts = |count: u64| move |window: &RawWindow| (0..count).try_for_each(|i| window.put_value(i, 1, 0));

@@ -61,7 +61,7 @@ fn team_of_a_node_has_the_ranks_that_share_memory() {
     });
 }
 
-/// All ranks update the same words of rank 0 concurrently, by every kind of atomic operation: no update is lost,
+/// All ranks update the same words of rank 0 concurrently, with every kind of atomic operation: no update is lost,
 /// whether the origin is on rank 0's node or on another.
 #[test]
 fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
@@ -74,7 +74,7 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
                 for _ in 0..ROUNDS {
                     e.accumulate(Op::Sum, &[1], 0, 0)?;
                     e.fetch_and_op_blocking(Op::Sum, 2, 0, 1)?;
-                    // A third word by compare-and-swap only.
+                    // Only compare-and-swap changes the third word.
                     let mut seen = e.get_blocking(0, 2)?;
                     loop {
                         let found = e.compare_and_swap_blocking(seen, seen + 3, 0, 2)?;

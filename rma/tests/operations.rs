@@ -1,4 +1,4 @@
-//! Windows: every operation under every synchronization, what it costs, errors, and whether the checks notice damage.
+//! Windows: every operation under every synchronization, its cost, errors, and whether the checks notice damage.
 
 mod bill;
 mod callers;

@@ -39,7 +39,8 @@ fn is_verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
 }
 
-/// The cost of one call of `f` at both ranks, from runs of two lengths, so that the cost of the setup cancels out.
+/// Returns the cost of one call of `f` at both ranks, from runs of two lengths, so that the cost of the setup cancels
+/// out.
 fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> Result<(u64, u64, u64)> {
     const SHORT_RUN: u64 = 40;
     const LONG_RUN: u64 = 90;
@@ -56,7 +57,7 @@ fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> R
         let before = look();
         (0..times).try_for_each(|_| f())?;
         team.barrier()?;
-        // Time for acknowledgements that no call waits for.
+        // This time is for acknowledgements for which no call waits.
         std::thread::sleep(Duration::from_millis(30));
         let after = look();
         Ok((after.0 - before.0, (after.1 - before.1).count(Kind::Post)))

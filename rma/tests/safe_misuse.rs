@@ -42,7 +42,7 @@ fn long_output(call: &Call<'_>) -> Schedule {
     b.done()
 }
 
-/// Steps that were not checked by a builder: they write to the input, or behind the output.
+/// Steps that no builder has checked: they write to the input, or behind the output.
 fn unchecked(call: &Call<'_>, into: Slice) -> Schedule {
     let mut b = call.builder(0);
     let from = [b.scratch([0])];

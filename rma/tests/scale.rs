@@ -1,5 +1,5 @@
-//! Costs of a job by its number of ranks, on the simulated network: messages, bytes and memory of a rank for each operation.
-//! Bytes are counted for each thread, and all ranks of a simulation are on one.
+//! Costs of a job for each number of ranks, on the simulated network: messages, bytes and memory of a rank for each
+//! operation. Bytes are counted for each thread, and all ranks of a simulation are on one.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,7 +15,7 @@ use farside_rma::{Assert, Collectives, Error, Op, Window};
 
 thread_local! {
     static BYTES: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
+    static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
 /// The system's allocator with a count of bytes for each thread: all ranks of a simulation are on one.
@@ -23,7 +23,7 @@ struct Counting;
 
 fn count(bytes: usize) {
     BYTES.set(BYTES.get() + bytes.cast_signed());
-    MOST.set(MOST.get().max(BYTES.get()));
+    PEAK_BYTES.set(PEAK_BYTES.get().max(BYTES.get()));
 }
 
 // SAFETY: every call is forwarded unchanged to `System`; counting allocates nothing.
@@ -50,18 +50,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Number of ranks up to which each rank sends its keys to all others.
+/// The maximum number of ranks at which each rank sends its keys to all others.
 const SENT_TO_ALL: usize = 256;
 
 /// Number of ranks to which a rank has operations.
 const NEIGHBOURS: usize = 4;
 
-/// Costs of one operation: the most of any rank, and bytes of memory of a rank on average.
+/// Costs of one operation: the maximum over the ranks, and the average number of bytes of memory of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     messages: u64,
     bytes: u64,
-    /// Bytes allocated by the operation that are still allocated after it, and the most in between.
+    /// Bytes allocated by the operation that are still allocated after it, and their maximum in between.
     kept: isize,
     most: isize,
 }
@@ -74,13 +74,13 @@ struct Costs {
 }
 
 impl Costs {
-    /// Runs `f`, before which and after which all ranks stand still.
+    /// Runs `f`; before and after it all ranks are idle.
     fn of<R>(&self, job: &Job, name: &'static str, f: impl FnOnce() -> Result<R>) -> Result<R> {
         job.align()?;
         if job.rank() == 0 {
             self.all.borrow_mut().push((name, Cost::default()));
             self.before.set(BYTES.get());
-            MOST.set(BYTES.get());
+            PEAK_BYTES.set(BYTES.get());
         }
         job.align()?;
         let before = job.stats();
@@ -92,7 +92,7 @@ impl Costs {
             cost.messages = cost.messages.max(used.messages());
             cost.bytes = cost.bytes.max(bytes(&used));
             if job.rank() == 0 {
-                (cost.kept, cost.most) = ((BYTES.get() - start) / ranks, (MOST.get() - start) / ranks);
+                (cost.kept, cost.most) = ((BYTES.get() - start) / ranks, (PEAK_BYTES.get() - start) / ranks);
             }
         }
         job.align()?;
@@ -171,7 +171,7 @@ fn costs(ranks: usize) -> Costs {
 fn check(costs: &Costs, ranks: usize) {
     let rounds = u64::from(log2_up(ranks) as u32);
     let (p, k) = (ranks as u64, NEIGHBOURS as u64);
-    // Messages that are the same at every rank.
+    // These messages are the same at every rank.
     for (name, messages) in [
         ("barrier", rounds),
         ("allreduce 8", rounds),
@@ -185,7 +185,7 @@ fn check(costs: &Costs, ranks: usize) {
         let cost = costs.get(name);
         assert_eq!(cost.messages, messages, "{name}: {cost:?}");
         assert!(cost.bytes <= 32 * messages, "{name}: {cost:?}");
-        // Nothing for ranks that it has nothing to do with, but for the numbers of freed keys, which are used again.
+        // Ranks with which it has nothing to do cost nothing, except the numbers of freed keys, which are used again.
         let (log, each) = (rounds.cast_signed() as isize, if name == "free" { 4 } else { 0 });
         let all = each * ranks.cast_signed();
         assert!(cost.kept <= 4096 + 512 * log + all, "{name}: {cost:?}");
@@ -198,8 +198,9 @@ fn check(costs: &Costs, ranks: usize) {
         let cost = costs.get(name);
         let (record, folds) = match (ranks > SENT_TO_ALL, record) {
             (true, 0) => {
-                // An allreduce for each key or announcement, and two messages more where P is not a power of two. Nothing for
-                // ranks that it has nothing to do with but their numbers, a number for each credit, and pages of the table.
+                // Each key or announcement takes an allreduce, with two more messages where P is not a power of two.
+                // Ranks with which it has nothing to do cost only their numbers, a number for each credit, and pages of
+                // the table.
                 let least = 32768 + 24 * ranks.cast_signed();
                 assert!(cost.kept <= least && cost.most <= least + 8192, "{name}: {cost:?}");
                 (0, 2)
@@ -256,13 +257,13 @@ fn fence_ring(ranks: usize) {
 fn memory_of_a_rank_in_a_ring_does_not_grow_with_the_ring() {
     let most = |ranks: usize| {
         let before = BYTES.get();
-        MOST.set(before);
+        PEAK_BYTES.set(before);
         fence_ring(ranks);
-        (MOST.get() - before) / ranks.cast_signed()
+        (PEAK_BYTES.get() - before) / ranks.cast_signed()
     };
     let (small, large) = (most(288), most(576));
     println!("bytes of a rank at most: {small}, {large}");
-    // One round more, and for each rank a few numbers of it, and a word for its credit.
+    // The growth is one more round, and for each rank a few of its numbers and a word for its credit.
     assert!(large <= small + 2048 + 24 * 288, "{small} {large}");
 }
 
@@ -271,7 +272,8 @@ fn memory_of_a_rank_in_a_ring_does_not_grow_with_the_ring() {
 fn errors_of_large_teams_are_those_of_small_ones() {
     let errors = |ranks: usize| {
         let simulation = Simulation::new(ranks);
-        // All registrations but one: of a team, of a window's memory, of its signal array.
+        // The registrations are those of a team, of a window's memory and of its signal array; each except the first is
+        // refused once.
         let refused = [1, 2].map(|after| {
             let errors = RefCell::new(Vec::new());
             let run = simulation.clone().refuses_memory(2, after).run(|job| {
@@ -322,7 +324,7 @@ fn on_processor() -> Duration {
 #[ignore = "by `ci/test scale`"]
 fn ring_and_costs_with_4096_ranks() {
     let within = |name: &str, run: &dyn Fn(), most: usize| {
-        // Of the processor, so that other programs on the machine do not count.
+        // The time is that of the processor, so that other programs on the machine do not count.
         let begin = on_processor();
         run();
         let bytes = status("VmHWM:");
@@ -331,7 +333,7 @@ fn ring_and_costs_with_4096_ranks() {
         assert!(bytes < most << 30, "{bytes} bytes");
         time
     };
-    // First, since the highest use of memory by the process counts.
+    // This test comes first, since it measures the maximum use of memory by the process.
     let time = within("fence ring", &|| fence_ring(4096), 4);
     assert!(time < Duration::from_secs(60), "{time:?}");
     within("costs", &|| [1024, 4096].iter().for_each(|ranks| check(&costs(*ranks), *ranks)), 6);

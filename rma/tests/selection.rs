@@ -32,7 +32,7 @@ impl Calls {
         let Self { operation, from, into, count, root } = self;
         let (team, n) = (job.world()?, *count);
         let now = *root;
-        // So that no rank runs ahead.
+        // The root changes, so that no rank runs ahead.
         *root = (now + 1) % team.size();
         macro_rules! make {
             ($call:expr) => {
@@ -61,7 +61,7 @@ impl Calls {
     fn time(&mut self, job: &Job, by: Option<&Choice>) -> Result<[Duration; 2]> {
         self.root = 0;
         self.make(job, by)?;
-        // No rank has anything under way.
+        // No rank has an operation in progress.
         job.device().compute(Duration::from_millis(50));
         job.align()?;
         let begin = job.device().now();
@@ -105,7 +105,7 @@ fn networks() -> [(&'static str, Network); 3] {
     [("near", of(700.0, 200.0, 100.0, 0.05)), ("far", of(20_000.0, 1500.0, 1500.0, 1.0)), ("torus", torus)]
 }
 
-/// The choices that are measured: the best of each algorithm by the model, and that of the table.
+/// The choices that are measured: the best of each algorithm according to the model, and that of the table.
 fn choices(operation: Operation, ranks: u32, bytes: u64, model: &LogGP) -> (Choice, Vec<Choice>) {
     let call = Call { elements: bytes / 8, lends: false, ..Call::new(operation, 0, ranks) };
     let facts = Facts::new(&call, 8, true, Placement::Anywhere);
@@ -118,7 +118,8 @@ fn choices(operation: Operation, ranks: u32, bytes: u64, model: &LogGP) -> (Choi
 
 #[test]
 fn confirmed_choices_are_within_a_tenth_of_the_best() {
-    // Long vectors in a run by itself, since they take most of the time; many ranks where messages meet, if it shall be short.
+    // Long vectors have a run of their own, since they take most of the time; a quick run has many ranks only where
+    // messages meet.
     let whole = std::env::var_os("FARSIDE_TEST_WHOLE").is_some();
     let sizes = if whole { &[8usize, 4096, 128 << 10][..] } else { &[8, 4096] };
     let short = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
@@ -154,7 +155,8 @@ fn confirmed_choices_are_within_a_tenth_of_the_best() {
                         [0, 1].map(|way| (0..ranks).map(|rank| of(rank)[way]).max().unwrap().as_nanos() as f64)
                     };
                     let times: Vec<_> = (0..all.len()).map(|i| longest(&|r| run.results[r].0[i])).collect();
-                    // In times of the default, which no choice that is taken may exceed in either way.
+                    // The ratios to the time of the default, which no choice that is taken may exceed in either
+                    // measurement.
                     let ratios = |of: [f64; 2]| [0, 1].map(|way| of[way] / times[0][way]);
                     let sum = |of: [f64; 2]| ratios(of).iter().sum::<f64>();
                     let allowed = times.iter().filter(|of| ratios(**of).iter().all(|ratio| *ratio <= 1.02));

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! Transfers by lists on both sides (send-gather, receive-scatter): counted work requests, no copies, no layout sent twice,
-//! and refused transfers are errors at both ranks. Runs over verbs with `FARSIDE_DEVICE=verbs`; otherwise over a simulated
-//! network with delays, reordering and loss.
+//! Transfers with lists on both sides (send-gather, receive-scatter): counted work requests, no copies, no layout sent
+//! twice, and refused transfers are errors at both ranks. Runs over verbs with `FARSIDE_DEVICE=verbs`; otherwise over a
+//! simulated network with delays, reordering and loss.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn is_verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
 }
 
-/// Runs `body` as two ranks with transfers by `scheme`.
+/// Runs `body` as two ranks whose transfers use `scheme`.
 fn two(scheme: &'static str, body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static) {
     let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| scheme.to_owned());
     let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
@@ -130,7 +130,7 @@ fn transfers(team: &Team, epoch: Epoch, put: bool, origin: &TypeMap, target: &Ty
 /// for each list of blocks, and no byte is copied. The second transfer of the same layouts sends no layout.
 #[test]
 fn lists_of_blocks_on_both_sides_and_nothing_copied() {
-    // Several lists, also in a quick run.
+    // There are several lists, also in a quick run.
     let blocks = if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { 300 } else { 1000 };
     two("sgrs", move |job| {
         let team = job.world()?;
@@ -250,7 +250,7 @@ fn locked_target_is_not_asked_to_help() {
 
 /// Sends a request of a put to the first window's handler, in the format of an origin but with forged layouts.
 fn forged(job: &Job, offset: u64, origin: &[u8], target: &[u8]) -> Result<()> {
-    /// The window's listener has the number before this one.
+    /// The window's listener has the previous number.
     const HANDLER: u16 = HandlerId::RUNTIME + 1;
     let header = Writer::new().u8(1).u32(99).u8(0).u32(u32::from(HANDLER)).u64(offset).u64(0).u32(0).u64(0).u32(0);
     let header = header.u32(0).u8(1).u32(origin.len() as u32).u32(1).u8(1).u32(target.len() as u32).done();

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-/// Longest windows, in elements.
+/// Maximum lengths of windows, in elements.
 const LENS: [usize; 4] = [3, 60, 3000, 20_000];
 
 /// Runs `windows` random windows, the same on all ranks. Returns the number of operations.

@@ -12,7 +12,8 @@ fn everywhere(f: impl Fn(&Team) -> Result<()> + Sync + Send + Copy + 'static) {
     everywhere_with(if verbs() { &[2, 3, 4] } else { &[1, 2, 3, 4] }, move |team: &Team, _: &Config| f(team));
 }
 
-/// [`everywhere`] but for simulations, all of whose ranks are on one thread, which can run the runtime of one of them only.
+/// [`everywhere`] except on simulations, all of whose ranks are on one thread, which can run the runtime of one of them
+/// only.
 fn everywhere_awaited(f: impl Fn(&Team) -> Result<()> + Sync + Send + Copy + 'static) {
     everywhere_with(if verbs() { &[2, 3, 4] } else { &[1, 2, 3, 4] }, move |team: &Team, config: &Config| {
         if config.seed.is_some() { Ok(()) } else { f(team) }
@@ -81,7 +82,7 @@ fn wildcards_take_what_came_first_and_tags_what_they_name() {
         if me > 0 {
             return Ok(());
         }
-        // Receives by tag, from the last to the first, of any rank; then the rest in order.
+        // Receives by tag, from the last to the first, from any rank; then the rest in order.
         for _ in 0..p {
             let mut into = [9; 2];
             let status = team.recv(&mut into, ANY_SOURCE, 1)?;

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The timeline (`FARSIDE_TRACE`): one rank is late, and arrows lead from what it did to the end of the others' waits, in
-//! each kind of call; slices are nested; the memory is bounded.
+//! The timeline (`FARSIDE_TRACE`): one rank is late, and arrows lead from its activity to the end of the others' waits,
+//! in each kind of call; slices are nested; the memory is bounded.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ struct Slice {
     end: f64,
 }
 
-/// An arrow: the ranks that it leads from and to, and the times.
+/// An arrow: the ranks at its start and end, and the times.
 #[derive(Clone, Debug)]
 struct Arrow {
     name: String,
@@ -67,7 +67,7 @@ impl Timeline {
     /// Slices of one rank are disjoint or inside each other.
     fn check_nesting(&self) {
         let mut slices = self.slices();
-        // Times of nanoseconds are exact to a part of one.
+        // Times in nanoseconds are exact to a fraction of a nanosecond.
         let ns = |us: f64| (us * 1e3).round() as u64;
         slices.sort_by_key(|s| (s.rank, ns(s.begin), std::cmp::Reverse(ns(s.end))));
         let mut open: Vec<Slice> = Vec::new();
@@ -83,7 +83,7 @@ impl Timeline {
     fn arrows(&self) -> Vec<Arrow> {
         let end = |event: &Value| (event["pid"].as_u64().unwrap(), event["ts"].as_f64().unwrap());
         let ends: Vec<&Value> = self.events("f").collect();
-        // A viewer turns arrows round that lead to a slice which begins earlier than the one that they come from.
+        // A viewer reverses arrows that lead to a slice which begins earlier than the slice at their start.
         let starts: Vec<(u64, f64)> = self.slices().iter().map(|s| (s.rank, s.begin)).collect();
         for e in &ends {
             let at = (e["pid"].as_u64().unwrap(), e["ts"].as_f64().unwrap());
@@ -96,8 +96,8 @@ impl Timeline {
         self.events("s").map(arrow).collect()
     }
 
-    /// Checks that `rank` has waited for `late` in a slice whose name begins with `name`, for at least half of the delay, and
-    /// that an arrow comes from what `late` did meanwhile.
+    /// Checks that `rank` has waited for `late` in a slice whose name begins with `name`, for at least half of the
+    /// delay, and that an arrow comes from the activity of `late` meanwhile.
     fn blames(&self, rank: u64, name: &str, late: u64) {
         let long = |s: &Slice| s.end - s.begin > DELAY.as_secs_f64() * 0.5e6;
         let waits = self.slices().into_iter().filter(|s| s.rank == rank && s.name.starts_with(name) && long(s));
@@ -169,7 +169,8 @@ fn arrows_of_messages_and_collectives_come_from_the_late_rank() {
             let mut sum = vec![1u64; 1000];
             team.allreduce(&mut sum, Op::Sum)?;
             sleep_at(team, 2)?;
-            // Short, of several packets, and longer than what is sent at once; the second tag overtakes the first.
+            // The messages are short, have several packets, and are too long to be sent immediately; the second tag
+            // overtakes the first.
             for (tag, len) in [(5, 1), (6, 2000), (5, 200_000)] {
                 match team.rank() {
                     2 => drop(team.send(&vec![1u64; len], 0, tag)?),
@@ -258,7 +259,7 @@ fn lock_leads_from_who_held_it() {
     assert_eq!(epochs, 2);
 }
 
-/// The last events are kept, and the number of those dropped is said.
+/// The last events are kept, and the number of dropped events is reported.
 #[test]
 fn memory_of_a_long_trace_is_bounded() {
     let timeline = Timeline::of(&MAPPED, 1, |team| {

@@ -1,5 +1,5 @@
-//! Instruction counts of single calls by valgrind's callgrind: a program makes N and 2 N calls, and the difference
-//! divided by N is the count of one call, including its loop iteration.
+//! Counts the instructions of single calls with valgrind's callgrind: a program makes N and 2 N calls, and the
+//! difference divided by N is the count of one call, including its loop iteration.
 
 pub mod release;
 
@@ -142,7 +142,7 @@ fn words(word: &[u64; 2 * BLOCKS]) -> &[u64] {
     black_box(&word[..1])
 }
 
-/// The loop that a programmer would write: every other element, with one bounds check of the ends.
+/// The loop that a programmer would write: every other element, with one bounds check for both ends.
 #[inline(never)]
 fn by_hand(from: &[u64], to: &mut [u64], blocks: usize) {
     let (from, to) = (&from[..2 * blocks - 1], &mut to[..2 * blocks - 1]);

@@ -1,4 +1,4 @@
-//! `instructions`: how many instructions single calls of the typed interface take, counted by callgrind.
+//! `instructions` counts the instructions of single calls of the typed interface with callgrind.
 
 use std::process::ExitCode;
 
@@ -10,10 +10,10 @@ use farside_instructions::{self as instructions, CALLED};
 /// Counts the instructions of single calls on a mapped window, checks included; needs valgrind.
 #[derive(Parser)]
 struct Arguments {
-    /// Do the calls of this name: what runs under valgrind.
+    /// Make the calls of this name; the program runs itself under valgrind with this option.
     #[arg(long, hide = true)]
     run: Option<String>,
-    /// How many calls.
+    /// The number of calls.
     #[arg(long, hide = true, default_value_t = instructions::CALLS)]
     calls: u64,
 }

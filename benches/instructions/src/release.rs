@@ -1,4 +1,4 @@
-//! Release builds, whose instructions tests count.
+//! Release builds, for the tests that count instructions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,8 +22,8 @@ pub fn library() -> PathBuf {
     std::env::var_os("FARSIDE_MPI").map_or_else(|| built(NAME), |folder| PathBuf::from(folder).join(NAME))
 }
 
-/// Builds both at once, so that they have the same dependencies: without the verbs device and the log, which no operation that
-/// is counted uses and which take the longest; and so in a folder of their own.
+/// Builds both with one command, so that they have the same dependencies. Leaves out the verbs device and the log,
+/// which take longest to build and which no counted operation uses; so the builds have a folder of their own.
 fn built(name: &str) -> PathBuf {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let target =

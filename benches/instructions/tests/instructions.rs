@@ -18,7 +18,7 @@ fn put_between_vectors_takes_at_most_180_instructions_more_than_a_loop_by_hand()
     let Some([by_hand, blocks, block]) = count(["by_hand", "put_blocks", "put_block"]) else { return };
     println!("64 blocks of 8 bytes: {blocks:.1} instructions, by hand {by_hand:.1}; one block: {block:.1}");
     assert!(by_hand >= 128.0, "{by_hand} instructions for 64 loads and stores are not credible");
-    // By hand one block takes about 20, of which 12 are the loop of calls.
+    // By hand, one block takes about 20 instructions, of which 12 are the loop of calls.
     assert!(blocks <= by_hand + 180.0 && block <= 200.0, "{blocks} and {block} instructions");
 }
 

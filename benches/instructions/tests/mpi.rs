@@ -9,7 +9,7 @@ use farside_instructions as instructions;
 
 const OPERATIONS: u64 = 2000;
 
-/// Builds a C program of this folder, with its library beside it.
+/// Builds a C program of this folder, and puts the library into the same folder as the result.
 fn program(folder: &Path, name: &str) -> PathBuf {
     let (program, library) = (folder.join(name), instructions::release::library());
     for name in ["libmpi_abi.so", "libmpi_abi.so.1"] {
@@ -57,7 +57,7 @@ fn count(program: &Path, operations: u64, arguments: &[&str]) -> Counts {
     let (mut functions, mut callee, mut lines) = (HashMap::new(), "", counted.lines());
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix("cfn=") {
-            // The two names of a function are one address, which callgrind knows by either name.
+            // The two names of a function have one address, and callgrind may show either name.
             callee = name.strip_prefix('P').filter(|name| name.starts_with("MPI_")).unwrap_or(name);
         } else if line.starts_with("calls=") && callee.starts_with("MPI_") {
             // A position, and the cost of the calls.
@@ -125,8 +125,8 @@ fn reductions_and_accumulates_of_doubles() {
     }
     let folder = tempfile::tempdir().unwrap();
     let counted = of_one(&program(folder.path(), "elements"), &[]);
-    // Neither looks at a layout. A reduction that is repeated takes a kept plan. Of an accumulate, some 20 are of each
-    // element.
+    // Neither examines a layout. A repeated reduction takes a cached plan. In an accumulate, each element takes about
+    // 20.
     for (function, most) in [("MPI_Allreduce", 1350.0), ("MPI_Accumulate", 380.0), ("MPI_Get_accumulate", 420.0)] {
         let one = counted(Some(function));
         println!("{function} of doubles: {one:.1} instructions");

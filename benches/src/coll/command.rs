@@ -1,4 +1,5 @@
-//! `coll`: collectives by every algorithm, measured beside predicted, and, with `--peers`, MPI libraries.
+//! `coll` measures collectives with every algorithm, compares them with predictions, and, with `--peers`, measures MPI
+//! libraries too.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -15,8 +16,9 @@ use crate::record::Op;
 use crate::session::Task;
 use crate::targets;
 
-/// Measures collectives on doubles: each algorithm by number of ranks and size, beside what pLogP predicts with
-/// parameters from round trips in the same run, the selected one marked; says where the selection misses the best.
+/// Measures collectives on doubles: each algorithm for each number of ranks and size, next to the time that pLogP
+/// predicts with parameters from round trips in the same run. Marks the selected algorithm, and lists the cases in
+/// which the selection misses the best one.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -26,17 +28,17 @@ pub(crate) struct Arguments {
     /// Job sizes (ranks) to measure, each even.
     #[arg(long, value_delimiter = ',', default_value = "2,4,8", value_parser = even)]
     ranks: Vec<u32>,
-    /// Operations; all unless given.
+    /// Operations to measure; by default all.
     #[arg(long, value_delimiter = ',', value_parser = collective)]
     operations: Vec<Op>,
-    /// Bytes of the vector, or of the block that each rank has for, or of, each: multiples of 8.
+    /// Bytes of the vector, or of the block that each rank sends to or receives from each: multiples of 8.
     #[arg(long, value_delimiter = ',', default_value = "8,256,4096,32768,262144,1048576", value_parser = doubles)]
     sizes: Vec<u64>,
-    /// Algorithms, as NAME or NAME(NUMBER,..), separated by semicolons, of operations that have them; all unless given.
-    /// The selected ones are measured in any case.
+    /// Algorithms, as NAME or NAME(NUMBER,..), separated by semicolons, for operations that have them; by default all.
+    /// The selected ones are always measured.
     #[arg(long, value_delimiter = ';')]
     algorithms: Vec<String>,
-    /// Predict with the models that `farside tune` has stored, and not with round trips of this run.
+    /// Predict with the models that `farside tune` has stored instead of round trips in this run.
     #[arg(long)]
     stored: bool,
 }
@@ -46,7 +48,7 @@ fn collective(text: &str) -> Result<Op, String> {
     operation(op).map(|_| op).ok_or_else(|| "no collective".to_owned())
 }
 
-/// Microseconds of reducing a byte of doubles, in cache.
+/// Microseconds to reduce one byte of doubles in the cache.
 fn reduction_us() -> f64 {
     const COUNT: usize = 8192;
     let (from, mut into) = (vec![1.0f64; COUNT], vec![0.0f64; COUNT]);
@@ -73,7 +75,8 @@ impl Arguments {
             algorithms: self.algorithms.clone(),
             ..Plan::of_collective(self.options.quick, op, ranks, &sizes)
         };
-        // All libraries measure one operation before the next, so that compared values are measured close together.
+        // All libraries measure one operation before the next one starts, so that compared values are measured close
+        // together.
         let all = sorted(self.ranks).into_iter();
         let plans = all.flat_map(|ranks| [Op::Pingpong].iter().chain(&wanted).map(move |op| plan(ranks, *op)));
         let task = Task {

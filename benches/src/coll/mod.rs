@@ -14,8 +14,8 @@ use crate::record::{Library, Op, Record};
 
 /// Bytes of an element: a double.
 pub(crate) const ELEMENT: u64 = 8;
-/// The length from which algorithms with segments are also measured with segments of [`SEGMENTS`] bytes.
-const SEGMENTED: u64 = 256 << 10;
+/// The minimum length at which algorithms with segments are also measured with segments of [`SEGMENTS`] bytes.
+const MIN_SEGMENTED_BYTES: u64 = 256 << 10;
 const SEGMENTS: [u64; 2] = [32 << 10, 128 << 10];
 
 /// The operation that a key names.
@@ -54,7 +54,7 @@ impl Case {
     fn call(&self, rank: u32) -> Call<'_> {
         let ring = &self.ring[rank as usize];
         let neighbors = Neighbors { sources: ring, destinations: ring };
-        // A reduction on a team is in place.
+        // A reduction on a team works in place.
         let in_place = self.operation.is_reduction() && self.operation.is_of_a_vector();
         let call = Call::new(self.operation, rank, self.ranks);
         Call { neighbors, in_place, elements: self.bytes / ELEMENT, lends: !self.is_verbs, ..call }
@@ -76,7 +76,7 @@ impl Case {
         row(&self.call(0), &self.facts()).1
     }
 
-    /// The algorithms that can implement it, of all or only of those that are named, and the selected one.
+    /// The algorithms that can implement it (all, or only those that are named), and the selected one.
     pub(crate) fn choices(&self, named: &[String]) -> Vec<Choice> {
         let mut all: Vec<Choice> = Vec::new();
         let facts = self.facts();
@@ -90,7 +90,7 @@ impl Case {
         named.iter().filter_map(|name| Choice::parse(self.operation, name).ok()).for_each(&mut add);
         for algorithm in table::of(self.operation).filter(|_| named.is_empty()) {
             let segments = algorithm.parameters.iter().position(|p| p.name == "segments");
-            if let Some(at) = segments.filter(|_| self.bytes >= SEGMENTED) {
+            if let Some(at) = segments.filter(|_| self.bytes >= MIN_SEGMENTED_BYTES) {
                 for bytes in SEGMENTS {
                     let mut parameters = algorithm.defaults();
                     parameters[at] = (self.bytes / bytes) as u32;

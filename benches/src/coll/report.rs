@@ -14,11 +14,11 @@ use crate::record::{Key, Library, Op, Record, Suite};
 use crate::table::{number, text};
 use crate::targets::Target;
 
-/// Factor to the best algorithm up to which a time counts as the best.
-const WITHIN: f64 = 1.1;
+/// The maximum ratio to the best algorithm at which a time counts as the best.
+const MAX_RATIO_OF_BEST: f64 = 1.1;
 
-/// Factor to the default up to which a call counts as no slower.
-const NO_SLOWER: f64 = 1.05;
+/// The maximum ratio to the default at which a call counts as no slower.
+const MAX_RATIO_TO_DEFAULT: f64 = 1.05;
 
 /// Gives a time of a case in microseconds, and its name.
 type Timed<'a> = &'a dyn Fn(&Case, Key) -> Option<(f64, String)>;
@@ -26,7 +26,7 @@ type Timed<'a> = &'a dyn Fn(&Case, Key) -> Option<(f64, String)>;
 /// The records of one round.
 pub(crate) struct Measured<'a>(pub &'a [Record]);
 
-/// The measurements of one operation among one number of ranks.
+/// The measurements of one operation with one number of ranks.
 struct Group<'a> {
     title: String,
     operation: Operation,
@@ -74,7 +74,7 @@ impl Measured<'_> {
         crate::plan::sorted(self.0.iter().filter(is_it).map(|r| r.key).filter(collective))
     }
 
-    /// The measurements by operation and number of ranks, beside the predictions of the model of that number of ranks.
+    /// The measurements by operation and number of ranks, with the predictions of the model for that number of ranks.
     fn groups(&self, model: impl Fn(u32) -> Option<PLogP>) -> Vec<Group<'_>> {
         let mut keys = self.keys();
         keys.sort_by_key(|key| (key.op, key.ranks, key.bytes));
@@ -145,8 +145,8 @@ impl Measured<'_> {
         Some(self.us(Library::Farside, key, None)? / self.best_peer(key)?)
     }
 
-    /// The times of calls, whose choices were measured, over those of the default: the choice of the table. The calls of a
-    /// team's barrier are no such calls.
+    /// The ratio of the times of calls, which choose from measurements, to those of the default, which is the choice of
+    /// the table. The calls of a team's barrier do not choose.
     fn learned(&self) -> String {
         let ratio = |key: &Key| {
             let case = Case::new(operation(key.op).filter(|_| key.op != Op::Barrier)?, key.ranks, key.bytes);
@@ -157,11 +157,14 @@ impl Measured<'_> {
         let mean = all.iter().map(|(_, ratio)| ratio).sum::<f64>() / all.len().max(1) as f64;
         let slower: String = all
             .iter()
-            .filter(|(_, ratio)| *ratio > NO_SLOWER)
+            .filter(|(_, ratio)| *ratio > MAX_RATIO_TO_DEFAULT)
             .map(|(key, ratio)| format!("  {}, P = {}, {}: {ratio:.3}\n", key.op.label(), key.ranks, size(key.bytes)))
             .collect();
         let count = slower.lines().count();
-        format!("Learned / default: {mean:.3} on average of {}, above {NO_SLOWER} at {count}\n{slower}", all.len())
+        format!(
+            "Learned / default: {mean:.3} on average of {}, above {MAX_RATIO_TO_DEFAULT} at {count}\n{slower}",
+            all.len()
+        )
     }
 
     /// The cases in which a call, or the choice of the table, takes more than a tenth longer than the best algorithm.
@@ -183,13 +186,13 @@ impl Measured<'_> {
             let all = self.by_algorithm(key);
             let (Some((best, least)), Some((us, name))) = (all.first(), of(&case, key)) else { continue };
             count += 1;
-            if us / least > WITHIN {
+            if us / least > MAX_RATIO_OF_BEST {
                 let (op, ratio) = (key.op.label(), number(Some(us / least)));
                 misses += &format!("  {op}, P = {}, {}: {name} takes {ratio} of {best}\n", key.ranks, size(key.bytes));
             }
         }
         let near = count - misses.lines().count();
-        format!("{subject} within {WITHIN} of the best at {near} of {count} (operation, size, P)\n{misses}")
+        format!("{subject} within {MAX_RATIO_OF_BEST} of the best at {near} of {count} (operation, size, P)\n{misses}")
     }
 
     /// The targets, with the best peer.

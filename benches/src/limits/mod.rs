@@ -29,9 +29,9 @@ use crate::lines::Pattern;
 use crate::options::over_verbs;
 use crate::record::{Key, Library, Op, Record, Suite, Sync};
 
-/// Blocks per figure.
+/// The number of blocks for each figure.
 const BLOCKS: usize = 15;
-/// Round trips in a block of the ping-pong.
+/// The number of round trips in a block of the ping-pong.
 const ROUND_TRIPS: u64 = 5000;
 /// Yields in a block of `yield_turn`, and the number of blocks.
 const YIELDS: (u64, usize) = (2000, 3);
@@ -48,8 +48,8 @@ pub(crate) fn measure_here(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)
 
 /// Measures all floors, with a copy of each of `sizes` bytes. Takes about a tenth of a second and 20 ms per size.
 ///
-/// If a limit cannot be measured here (lines between cores if there is only one core), its error is returned beside the
-/// records.
+/// If a limit cannot be measured here (lines between cores if there is only one core), its error is returned together
+/// with the records.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a size of 0 or above 1 GiB, [`ErrorKind::System`] without memory.
@@ -111,8 +111,8 @@ impl Floors {
     }
 
     /// A lower bound in microseconds for the measurement `key`: its unavoidable parts, each at its floor. `None` if a
-    /// part was not measured, or if ranks wait for each other over mapped memory and are more than the cores, since the
-    /// scheduler then decides.
+    /// part was not measured, or if ranks wait for each other over mapped memory and outnumber the cores, since the
+    /// time then depends on the scheduler.
     ///
     /// | measurement | parts over mapped memory | parts over RDMA ([`perftest`]) |
     /// |---|---|---|

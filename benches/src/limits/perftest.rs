@@ -64,7 +64,7 @@ impl Devices {
     }
 
     /// Both devices, as a value of `FARSIDE_VERBS_DEVICE`. If it is not set each rank chooses, and messages between
-    /// ranks that choose the same device stay inside it, instead of crossing the link that the floors are measured on.
+    /// ranks that choose the same device stay inside it, instead of crossing the link on which the floors are measured.
     pub(crate) fn setting(&self) -> String {
         self.names.join(",")
     }
@@ -121,14 +121,14 @@ fn floor(devices: &Devices, op: Op, tool: &str, arguments: &[&str], bytes: u64, 
     let mut record = Record::from_blocks(Library::Limit, key, count, &us)?;
     record.version = "perftest".to_owned();
     if !averages {
-        // The least and the typical time.
+        // The minimum and the typical time.
         record.us_median = us.iter().copied().fold(record.us_min, f64::max);
         record.iterations = iterations;
     }
     Ok(record)
 }
 
-/// Microseconds of one operation in perftest's table: least and typical, or the average.
+/// Microseconds of one operation in perftest's table: minimum and typical, or the average.
 fn times(text: &str, bytes: u64, averages: bool) -> Option<Vec<f64>> {
     let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with("#bytes"));
     let row = lines.nth(1)?;
@@ -171,7 +171,7 @@ fn run(devices: &Devices, tool: &str, arguments: &[&str], bytes: u64, iterations
     // The server measures the processor's clock before it listens.
     sleep(Duration::from_secs(1));
     loop {
-        // The client fails at once while the server does not listen.
+        // The client fails immediately while the server does not listen.
         let output = command(&devices.names[0], LIMIT).arg("127.0.0.1").output().map_err(failed)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.code() == Some(127) {

@@ -17,11 +17,11 @@ use super::perftest::Devices;
 
 const OP: &str = "measure a bare queue pair";
 const PORT: u8 = 1;
-/// The most requests in progress.
+/// The maximum number of requests in progress.
 pub(crate) const DEPTH: usize = 64;
 /// The number of bytes that are sent inline, as with perftest's writes.
 const INLINE: u32 = 64;
-/// The most reads and atomics in progress.
+/// The maximum number of reads and atomics in progress.
 const READS: u8 = 4;
 /// The timeout code of a retransmission: about half a second.
 const TIMEOUT: u8 = 17;
@@ -33,7 +33,7 @@ const TURNS: u32 = 1 << 12;
 pub(crate) const ADDRESS: usize = 32;
 
 /// One end: its queue pair, and memory. The other side writes and reads the first half, this side the second half. Both
-/// live until the process ends, which measures and is over.
+/// live until the process ends, which it does after the measurement.
 pub(crate) struct QueuePair {
     raw: *mut ibv_qp,
     completions: *mut ibv_cq,
@@ -177,7 +177,10 @@ impl QueuePair {
     #[inline]
     pub(crate) fn transfer(&self, action: Action, bytes: usize, count: usize) -> Result<()> {
         if 2 * bytes > size_of_val(self.memory) || count > DEPTH || (action == Action::FetchAdd && bytes != 8) {
-            return Err(Error::new(ErrorKind::BadArgument, OP).cause("more than there is room for"));
+            return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!(
+                "{count} operations of {bytes} bytes; at most {DEPTH} operations fit, of {} bytes",
+                size_of_val(self.memory) / 2
+            )));
         }
         for _ in 0..count {
             self.post(action, bytes)?;

@@ -1,4 +1,5 @@
-//! The measurements: threads and processes on chosen cores, shared memory, libc's copy.
+//! The measurements of the floors: with threads and processes on chosen cores, with shared memory, and with libc's
+//! copy.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! Floors of TCP: bare sockets over the loopback interface, between two threads on a core each that poll.
+//! Floors of TCP: bare sockets over the loopback interface, between two polling threads with a core each.
 //!
 //! - `latency`: half of a round trip.
 //! - `bandwidth`: one of 64 messages in a row, which the receiver answers with one byte when all have arrived.
@@ -49,8 +49,8 @@ pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     })
 }
 
-/// Bursts of one size: a header with the length and number of messages, and then the messages, answered by one message
-/// if there is one, else by one byte.
+/// Bursts of one size: a header with the length and number of messages, and then the messages. A single message is
+/// answered by one of the same length, a burst by one byte.
 fn floor(stream: &TcpStream, bytes: u64, op: Op, messages: u64) -> std::io::Result<Result<Record>> {
     let (message, mut answer) = (vec![1u8; bytes as usize], vec![0u8; if messages == 1 { bytes as usize } else { 1 }]);
     let mut block = |times: u64| -> std::io::Result<Duration> {

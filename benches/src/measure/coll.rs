@@ -1,5 +1,6 @@
-//! Suite "coll": collectives of the team on doubles, as a program calls them, alternately with each algorithm. An
-//! iteration is one call; rooted operations change the root to the next rank in each call, so that no rank runs ahead.
+//! Suite "coll": collectives of the team on doubles, called as a program calls them, alternately with each algorithm.
+//! An iteration is one call; rooted operations change the root to the next rank in each call, so that no rank runs
+//! ahead.
 
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::coll::selection::Choice;
@@ -33,8 +34,8 @@ pub(super) fn run(bench: &Bench<'_>, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Calls after which a class has been tried, by up to ten algorithms.
-const SETTLED: u64 = 256;
+/// The number of calls after which up to ten algorithms have been tried for a class.
+const SETTLED_CALLS: u64 = 256;
 
 /// The buffers of a rank: blocks of `count` doubles, one for each rank.
 struct Buffers {
@@ -130,7 +131,7 @@ impl Buffers {
     }
 
     /// Makes one call on known data with root 0 and one with the last rank as root; returns whether the results are
-    /// right.
+    /// correct.
     fn is_right(&mut self, choice: Option<&Choice>) -> Result<bool> {
         let me = self.team.rank();
         let mut right = true;
@@ -145,7 +146,7 @@ impl Buffers {
             self.call(choice)?;
             right &= self.into.starts_with(&self.expected(root));
         }
-        // Zeros, so that repeated sums do not change.
+        // The data are zeros, so that repeated sums do not change.
         self.from.fill(0.0);
         self.into.fill(0.0);
         self.root = 0;
@@ -171,7 +172,7 @@ fn measure(bench: &Bench<'_>, op: Op, operation: Operation, bytes: u64, algorith
         let mut buffers = buffers.borrow_mut();
         (0..iterations).try_for_each(|_| buffers.call(choice))
     };
-    run(None, SETTLED)?;
+    run(None, SETTLED_CALLS)?;
     let mut runs: Vec<_> = ways.iter().map(|choice| move |iterations| run(*choice, iterations)).collect();
     let mut turns: Vec<Way<'_>> = Vec::new();
     for (choice, run) in ways.iter().zip(&mut runs) {

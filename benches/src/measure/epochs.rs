@@ -34,10 +34,10 @@ struct Epoch<'a> {
     bytes: usize,
     /// The ranks of this rank's start and post calls.
     group: &'a [usize],
-    /// Whether each fence closes an epoch and opens the next; else each epoch opens itself.
+    /// Whether each fence closes an epoch and opens the next; otherwise each epoch opens itself.
     chain: bool,
     fence: Assert,
-    /// In PSCW, whether this rank's access epoch comes before its exposure epoch, as in a round trip; else it is
+    /// In PSCW, whether this rank's access epoch comes before its exposure epoch, as in a round trip; otherwise it is
     /// inside.
     starts_first: Option<bool>,
 }
@@ -208,7 +208,8 @@ pub(super) fn epochs(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result
 fn epoch(bench: &Bench<'_>, windows: &mut Windows, key: Key, per_iteration: u32) -> Result<()> {
     let Key { sync, op, .. } = key;
     let (origin, target, bytes) = (bench.is_origin(), bench.partner(), key.bytes as usize);
-    // The odd rank puts too in fence epochs of both, and in the second half of a post-start-complete-wait round trip.
+    // The odd rank puts too in fence epochs in which both put, and in the second half of a post-start-complete-wait
+    // round trip.
     let both = !is_passive(sync) && op == Op::Put;
     let puts: &[_] = if (both || origin) && op != Op::Empty { &[Put { from: 0, target, to: 0 }] } else { &[] };
     let (group, chain, fence) = (&[target], sync == Sync::Fence, Assert::empty());

@@ -15,9 +15,9 @@ use crate::lines::{Pattern, Side, turns_of};
 use crate::record::{Key, Library, Op, Window};
 
 /// The distance in bytes from the words of one pattern to those of the next.
-const APART: usize = 2048;
+const PATTERN_STRIDE: usize = 2048;
 /// The work of a rank between seeing a line and sending it back in [`Pattern::Worked`]: about a hundred instructions,
-/// fewer than any dispatcher with a handler takes.
+/// fewer than any dispatcher with a handler needs.
 const WORK: Duration = Duration::from_nanos(40);
 
 /// The lines of two ranks that have one core each.
@@ -35,7 +35,7 @@ impl Lines {
         if bench.ranks != 2 || bench.job.spins() == 0 {
             return Ok(None);
         }
-        let memory = Untyped::new(&bench.team, Window::Allocated, 4 * APART)?;
+        let memory = Untyped::new(&bench.team, Window::Allocated, 4 * PATTERN_STRIDE)?;
         if !memory.is_mapped(0)? || !memory.is_mapped(1)? {
             memory.free()?;
             return Ok(None);
@@ -45,7 +45,7 @@ impl Lines {
 
     /// Repeats a pattern `times` times, by both ranks.
     pub(super) fn pass(&self, bench: &Bench<'_>, pattern: Pattern, times: u64) -> Result<()> {
-        let [first, second] = pattern.words().map(|at| self.memory.word(0, APART * pattern as usize + at));
+        let [first, second] = pattern.words().map(|at| self.memory.word(0, PATTERN_STRIDE * pattern as usize + at));
         let (Some(first), Some(second)) = (first?, second?) else { return Ok(()) };
         let begins = bench.is_origin();
         let (ours, theirs) = if begins { (first, second) } else { (second, first) };
@@ -84,7 +84,13 @@ impl Bare {
     }
 
     /// Times `run`, which the origin executes, alternately with the bare requests that bound it.
-    pub(super) fn beside(&self, bench: &Bench<'_>, key: Key, per_iteration: u32, run: Run<'_>) -> Result<()> {
+    pub(super) fn time_with_bare_requests(
+        &self,
+        bench: &Bench<'_>,
+        key: Key,
+        per_iteration: u32,
+        run: Run<'_>,
+    ) -> Result<()> {
         let (origin, bytes) = (bench.is_origin(), key.bytes as usize);
         let repeat = |iterations, action, count: u32| {
             let mine = if origin { 0..iterations } else { 0..0 };

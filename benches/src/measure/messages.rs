@@ -1,4 +1,4 @@
-//! Operations without windows: 8 bytes there and back by active messages, compared with the peers' send and receive;
+//! Operations without windows: 8 bytes there and back in active messages, compared with the peers' send and receive;
 //! the team's barrier; and the ghost-area exchange by active messages, whose header handler copies a short message into
 //! the area, and returns the buffer for a long one.
 
@@ -18,8 +18,8 @@ use crate::record::{Library, Op, Suite, Sync, Window};
 const PING: HandlerId = HandlerId(1);
 const GHOST: HandlerId = HandlerId(2);
 
-/// An iteration: a word to the odd rank, whose header handler reads it, and back, incremented by one; with two ranks,
-/// alternately with lines that are passed there and back without messages.
+/// An iteration sends a word to the odd rank, whose header handler reads it, and back, incremented by one; with two
+/// ranks, alternately with lines that are passed there and back without messages.
 pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
     // The number of messages that have arrived, and the word of the last.
     let arrived = Rc::new((Cell::new(0), Cell::new(0)));
@@ -71,7 +71,7 @@ pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An iteration: one barrier of all ranks; with two ranks, alternately with a line that is passed one way, and a bare
+/// An iteration is one barrier of all ranks; with two ranks, alternately with a line that is passed one way, and a bare
 /// meeting.
 pub(super) fn barrier(bench: &Bench<'_>) -> Result<()> {
     let key = bench.key(Suite::Barrier, Window::None, Sync::None, Op::Barrier, 0);
@@ -120,8 +120,7 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
     Delivery::Into(Sink::buffer(buffer), then)
 }
 
-/// An iteration: one exchange of areas of the given number of integers, after two exchanges that are checked.
-/// Collective.
+/// An iteration is one exchange of areas of the given number of integers; two checked exchanges come first. Collective.
 pub(super) fn ghost(bench: &Bench<'_>, counts: &[u64]) -> Result<()> {
     let inbox = Rc::new(RefCell::new(Inbox::default()));
     let taken = inbox.clone();

@@ -57,8 +57,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The peers' program has the same numbers. Iterations that are timed singly take longer each, and the first ones
-    /// after a barrier differ from later ones; perftest makes 2,000.
+    /// The budget of the measurements; the peers' program has the same numbers. Iterations that are timed singly take
+    /// longer each, and the first ones after a barrier differ from later ones; perftest makes 2,000.
     pub(crate) const fn of(quick: bool, method: Method) -> Self {
         let longer = if matches!(method, Method::Single) { 8 } else { 1 };
         if quick {
@@ -149,7 +149,7 @@ impl Bench<'_> {
         written.map_err(|error| Error::system("write a record", error))
     }
 
-    /// The error if data did not arrive as they were sent.
+    /// Fails if data did not arrive as they were sent.
     fn check(&self, holds: bool, key: Key, reason: &str) -> Result<()> {
         if holds {
             return Ok(());
@@ -208,7 +208,7 @@ mod tests {
         let mapped = [Window::Allocated, Window::User];
         let others = planned_measured(&Plan::of_layouts(true, Suite::Put, 2, &mapped, &layouts), 2, "auto");
         for library in [Library::Loop, Library::Limit] {
-            // One record for each put on each of the two windows; without gaps there is no loop.
+            // One record for each put on each of the two windows; for a layout without gaps there is no loop by hand.
             let count = others.iter().filter(|record| record.library == library).count();
             assert_eq!(count, 2 * if library == Library::Loop { 4 } else { 5 }, "{others:?}");
         }

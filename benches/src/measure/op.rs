@@ -12,7 +12,7 @@ use super::{Bench, Method};
 use crate::by_hand::{Facts, copies};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 
-/// Operations before one flush, in measurements of bandwidth.
+/// The number of operations before one flush, in measurements of bandwidth.
 const BURST: u32 = 64;
 /// Bytes of a word.
 const WORD: usize = 8;
@@ -29,7 +29,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     let key = |op, bytes| bench.key(Suite::Op, window, Sync::Flush, op, bytes);
     // Only the origin's time counts.
     let measure = |key: Key, per_iteration, bare: Option<&Bare>, run: Run<'_>| match bare {
-        Some(bare) => bare.beside(bench, key, per_iteration, run),
+        Some(bare) => bare.time_with_bare_requests(bench, key, per_iteration, run),
         None => bench.alone(key, per_iteration, origin, &mut |n| if origin { run(n) } else { Ok(()) }),
     };
     for bytes in sizes.iter().map(|bytes| *bytes as usize) {
@@ -52,7 +52,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
                 _ => &mut get_burst,
             };
             if op == Op::Put && bench.budget.method == Method::Blocks && pair.is_mapped(target)? {
-                beside_a_copy(bench, &pair, key(op, bytes), run)?;
+                alternately_with_copy(bench, &pair, key(op, bytes), run)?;
             } else {
                 measure(key(op, bytes), count, bare, run)?;
             }
@@ -83,7 +83,7 @@ fn flushed(pair: &Untyped, target: usize, iterations: u64, operations: impl Fn()
 }
 
 /// Measures `put`, alternately with libc's copy.
-fn beside_a_copy(bench: &Bench<'_>, pair: &Untyped, key: Key, put: Run<'_>) -> Result<()> {
+fn alternately_with_copy(bench: &Bench<'_>, pair: &Untyped, key: Key, put: Run<'_>) -> Result<()> {
     let (origin, bytes) = (bench.is_origin(), key.bytes as usize);
     let (facts, [memcpy, _]) = (Facts::of_one_block(bytes), copies(Shape::None));
     let mut put = |iterations| if origin { put(iterations) } else { Ok(()) };
@@ -125,7 +125,7 @@ fn check_put_get(bench: &Bench<'_>, pair: &Untyped, key: Key) -> Result<()> {
     bench.team.barrier()
 }
 
-/// Three updates of a cleared word: the target must then hold exactly three.
+/// Updates a cleared word three times: the target must then hold exactly three.
 fn check_atomic(bench: &Bench<'_>, pair: &Untyped, key: Key, run: Run<'_>) -> Result<()> {
     if bench.is_origin() {
         let target = bench.partner();

@@ -15,7 +15,7 @@ use crate::by_hand::{Facts, HandCopy, copies};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::shapes::{Case, columns_bytes, is_exchanged, put_ops};
 
-/// Puts before one flush, in measurements of bandwidth.
+/// The number of puts before one flush, in measurements of bandwidth.
 const BURST: u32 = 16;
 /// Page size: windows are rounded up to whole pages, so that no other data shares their mapping.
 const PAGE: usize = 4096;
@@ -116,8 +116,8 @@ fn marked(rank: usize, room: usize) -> Vec<u8> {
     (0..room).map(|i| (i * 5 + i / 253 + 31 * rank + 1) as u8).collect()
 }
 
-/// Puts a marked message to cleared memory, by Farside and by hand, and gets all of that memory back: the message must
-/// be where its layout says, and no other byte may have changed.
+/// Puts a marked message to cleared memory, with Farside and by hand, and gets all of that memory back: the message
+/// must be where its layout says, and no other byte may have changed.
 fn check_put(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> {
     let (target, room) = (bench.partner(), case.room());
     let (marked, mut wanted) = (marked(case.bytes as usize, room), vec![0; room]);

@@ -11,13 +11,13 @@ use crate::packets;
 use crate::record::{Key, Library, Op, Record, Suite, best};
 use crate::usage::{Of, Usage};
 
-/// The most iterations in one block.
+/// The maximum number of iterations in one block.
 const ITERATIONS_MAX: u64 = 1_000_000;
-/// The most iterations that are timed singly, if no other way alternates with them.
+/// The maximum number of iterations that are timed singly, if no other way alternates with them.
 const SINGLES_MAX: u64 = 10_000;
 /// The number of blocks whose processor time is measured; they are longer by the factor in the second number.
 const BLOCKS: usize = 5;
-const LONGER: u64 = 4;
+const LENGTH_FACTOR: u64 = 4;
 
 /// A function that makes the given number of iterations.
 pub(super) type Run<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
@@ -85,7 +85,8 @@ impl Bench<'_> {
                     continue;
                 }
                 if several {
-                    // A warm-up, since the ways measured in between have evicted this one from the caches.
+                    // A warm-up comes first, since the ways measured in between have evicted the data of this one from
+                    // the caches.
                     (way.run)(iterations.div_ceil(4))?;
                 }
                 let each = f64::from(way.per_iteration);
@@ -118,7 +119,7 @@ impl Bench<'_> {
     /// Writes the processor time that the two ranks use in an iteration of `run`: of the rank that acts, and of the
     /// rank that waits for it in a barrier. `iterations` fill a block. Collective.
     pub(super) fn processors(&self, key: Key, iterations: u64, run: Run<'_>) -> Result<()> {
-        let iterations = iterations * LONGER;
+        let iterations = iterations * LENGTH_FACTOR;
         let mut us = [const { Vec::new() }; 2];
         for _ in 0..BLOCKS {
             self.team.barrier()?;

@@ -20,7 +20,7 @@ use crate::record::Window;
 pub(super) struct Untyped {
     raw: RawWindow,
     bytes: usize,
-    /// The window's memory, if it is the user's. Kept, and accessed only by copies, until the window is released.
+    /// The window's memory, if it is the user's. It is kept, and only copies access it, until the window is released.
     memory: Option<ManuallyDrop<Pages>>,
     /// The origin's memory, which operations read and write; kept in the same way.
     origin: ManuallyDrop<Pages>,
@@ -74,8 +74,8 @@ impl Untyped {
         unsafe { self.raw.put_typed(from, map, target, to, map) }
     }
 
-    /// The same by a loop, both sides from offset 0; `false` if the memory of `target` is not mapped here. No other
-    /// rank may access it meanwhile.
+    /// The same with a loop by hand, both sides from offset 0; returns `false` if the memory of `target` is not mapped
+    /// here. No other rank may access that memory meanwhile.
     #[inline(always)]
     pub(super) fn put_by_hand(&self, facts: &Facts, by: HandCopy, room: usize, target: usize) -> Result<bool> {
         let from = self.origin_at(0, room)?;
@@ -137,7 +137,7 @@ impl Untyped {
         self.words.result.get()
     }
 
-    /// Fills the start of the origin's memory. Between epochs, or after a flush.
+    /// Fills the start of the origin's memory. Called only between epochs, or after a flush.
     pub(super) fn set_origin(&self, bytes: &[u8]) -> Result<()> {
         let to = self.origin_at(0, bytes.len())?;
         // SAFETY: inside the memory; `bytes` are private.
@@ -163,7 +163,8 @@ impl Untyped {
         Ok(bytes)
     }
 
-    /// Sets `len` bytes of this rank's window to `value`, under its own lock. Outside access epochs of other ranks.
+    /// Sets `len` bytes of this rank's window to `value`, under its own lock. Called only outside access epochs of
+    /// other ranks.
     pub(super) fn fill_local(&self, value: u8, len: usize) -> Result<()> {
         let bytes = vec![value; self.within(0, len)?];
         self.raw.lock_local()?;
@@ -189,7 +190,7 @@ impl Untyped {
 
     #[inline(always)]
     fn origin_at(&self, at: usize, len: usize) -> Result<*mut u8> {
-        // The offset was checked.
+        // `word` has checked the offset.
         self.within(at, len).map(|_| self.origin.as_ptr().wrapping_add(at))
     }
 

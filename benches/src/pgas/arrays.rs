@@ -1,6 +1,6 @@
-//! A whole array goes from one task to another one in another distribution, and back: by a link that is made once, by one
-//! that is made for every transfer, and by messages that are packed and unpacked by hand. `benches/pgas/alltoallw.c` does it
-//! by `MPI_Alltoallw`.
+//! A whole array goes from one task to another one in another distribution, and back: with a link that is made once,
+//! with one that is made for every transfer, and with messages that are packed and unpacked by hand.
+//! `benches/pgas/alltoallw.c` does it with `MPI_Alltoallw`.
 
 use std::ops::Range;
 
@@ -98,7 +98,7 @@ fn by_hand(meter: &Meter<'_>, [height, width]: [usize; 2]) -> Result<()> {
     let (first, me) = (world.rank() < half, world.rank() % half);
     let parts = if first { half } else { world.size() - half };
     let peers = world.size() - parts;
-    // Rows at the first task, columns at the other one.
+    // The first task has rows, the other one columns.
     let (own_rows, own_columns) =
         if first { (block(height, parts, me), 0..width) } else { (0..height, block(width, parts, me)) };
     let own_width = own_columns.len();

@@ -15,13 +15,13 @@ use crate::worker::end;
 /// number of ranks.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The parts to measure; all unless given.
+    /// The parts to measure; by default all.
     #[arg(long, value_enum, value_delimiter = ',')]
     parts: Vec<Part>,
     /// Milliseconds of a block of operations; a figure is the median of five.
     #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..=10_000))]
     block_ms: u64,
-    /// Elements of the table at each rank: 2 to this power.
+    /// Base-2 logarithm of the number of table elements at each rank.
     #[arg(long, default_value_t = 18, value_parser = value_parser!(u32).range(1..=28))]
     table_bits: u32,
     /// Sizes of pictures, powers of two.
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self) -> Result<bool> {
         let job = Job::init()?;
-        // Bound after the start, which counts the cores.
+        // The rank is bound after the start of the job, which counts the cores.
         cores::bind_to_nth(job.rank() % cores::allowed().len())?;
         let team = job.world()?;
         if !team.size().is_multiple_of(2) || self.pictures.iter().any(|size| !size.is_power_of_two()) {

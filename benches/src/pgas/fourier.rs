@@ -18,7 +18,7 @@ type Complex = [f64; 2];
 pub(crate) const SIZES: [usize; 4] = [16, 64, 256, 512];
 
 /// Number of columns that are transformed together.
-const TOGETHER: usize = 8;
+const COLUMNS_TOGETHER: usize = 8;
 
 /// Measures pictures of these sizes, each a power of two; prints thousands of pictures a second.
 ///
@@ -35,7 +35,7 @@ pub(crate) fn measure(meter: &Meter<'_>, sizes: &[usize]) -> Result<()> {
 struct Transform {
     /// Powers of the root of unity.
     roots: Vec<Complex>,
-    /// Where each element goes first.
+    /// The index to which each element moves first.
     order: Vec<usize>,
     /// Columns that are transformed together.
     columns: Vec<Complex>,
@@ -49,7 +49,7 @@ impl Transform {
         };
         let bits = n.trailing_zeros();
         let order = (0..n).map(|i| if bits == 0 { 0 } else { i.reverse_bits() >> (usize::BITS - bits) }).collect();
-        Self { roots: (0..n / 2).map(root).collect(), order, columns: vec![[0.0; 2]; TOGETHER * n] }
+        Self { roots: (0..n / 2).map(root).collect(), order, columns: vec![[0.0; 2]; COLUMNS_TOGETHER * n] }
     }
 
     fn apply(roots: &[Complex], order: &[usize], x: &mut [Complex]) {
@@ -76,12 +76,12 @@ impl Transform {
         view.rows_mut().for_each(|row| Self::apply(&self.roots, &self.order, row));
     }
 
-    /// Several columns at a time, since rows of a power of two of bytes share sets of the cache.
+    /// Transforms several columns at a time, since rows whose length is a power of two share sets of the cache.
     fn columns(&mut self, view: &mut LocalView<'_, Complex, 2>) {
         let [height, width] = view.shape();
         let elements = view.elements_mut();
-        for first in (0..width).step_by(TOGETHER) {
-            let together = TOGETHER.min(width - first);
+        for first in (0..width).step_by(COLUMNS_TOGETHER) {
+            let together = COLUMNS_TOGETHER.min(width - first);
             for (i, row) in elements.chunks_exact(width).enumerate() {
                 row[first..first + together].iter().enumerate().for_each(|(j, x)| self.columns[j * height + i] = *x);
             }

@@ -18,7 +18,7 @@ pub(crate) mod tables;
 /// A part of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// Put, get, atomics, put with a flag, remote calls. Of rank 0 at rank 1.
+    /// Put, get, atomics, put with a flag, remote calls: operations of rank 0 on rank 1.
     Operations,
     /// Atomic additions to, and reads of, random elements of a table over all ranks.
     Tables,
@@ -28,13 +28,13 @@ pub(crate) enum Part {
     Fourier,
 }
 
-/// Number of blocks of which the median counts.
+/// The number of blocks, of which the median is reported.
 const BLOCKS: usize = 5;
 
 /// Measures times of operations, at all ranks of a team together.
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
-    /// The ranks that take part.
+    /// The team whose ranks take part.
     pub(crate) team: &'a Team,
     /// Time of a block.
     pub(crate) block: Duration,
@@ -58,7 +58,8 @@ impl Meter<'_> {
                 (count, long) = (grown as u64, false);
                 continue;
             }
-            // A block may be long because a rank was interrupted: one more is warm-up.
+            // A block may be long because a rank was interrupted, hence the median; an additional first block is the
+            // warm-up.
             if !std::mem::replace(&mut long, true) {
                 continue;
             }
@@ -106,7 +107,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// The error of data that are not what they should be.
+/// The error for data that are not as expected.
 #[cold]
 fn wrong(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "measure").cause(format!("{what} is wrong"))

@@ -6,9 +6,9 @@ use farside_rma::prelude::*;
 
 use super::{Meter, numbers, wrong};
 
-/// Indices of a batch.
+/// The number of indices in a batch.
 pub(crate) const BATCH: usize = 1 << 14;
-/// Different batches of a rank.
+/// The number of different batches of a rank.
 const BATCHES: usize = 16;
 
 /// Measures additions and reads of a table with `words` elements a rank, a power of two.
@@ -90,7 +90,7 @@ pub(crate) fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
                 let (rank, at) = place(*index);
                 places[rank].push(at);
             }
-            // Values come in the order of the ranks, and not of the batch.
+            // The values are in the order of the ranks, not in that of the batch.
             let mut rest = &mut values[..];
             for (rank, places) in places.iter().enumerate() {
                 let (own, others) = rest.split_at_mut(places.len());

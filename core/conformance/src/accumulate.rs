@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Accumulates by the region's own function: values, previous values, contention, refusals.
+//! Accumulates with the region's own function: values, previous values, contention, refusals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,7 +43,7 @@ check! {
         let mine: Vec<u64> = (0..WORDS as u64).map(|i| i + 1000 * world.me() as u64).collect();
         for round in 0..all {
             for to in 0..4 {
-                // One word, a few over the ragged edge, and all.
+                // One word, some words across the ragged edge, and all words.
                 let (first, count) = [(0, 1), (RAGGED / 8 - 1, 3), (0, WORDS)][round as usize % 3];
                 accumulate(&world, to, first * 8, ADD, &mine[first..first + count], &mut [])?;
             }

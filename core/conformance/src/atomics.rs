@@ -106,7 +106,7 @@ check! {
     fn atomics_misaligned_or_out_of_range_are_refused(job, setup) over 2 {
         let world = World::new(job, setup, 8192)?;
         if world.me() == 0 {
-            // In the first bytes, over the ragged edge, and after it.
+            // Integers in the first bytes, across the ragged edge, and after it.
             for word in [0, RAGGED - 8, RAGGED, 4096] {
                 for by in 1..8 {
                     let add = world.fetch_add(1, word + by, 1).unwrap_err();

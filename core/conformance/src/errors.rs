@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Bad requests: each is an error of the right kind, touches nothing, and leaves the device usable.
+//! Invalid requests: each results in an error of the right kind, changes nothing, and leaves the device usable.
 
 use crate::regions::{forget, release};
 use farside_core::device::{Block, Operation, Place, Posted, Region, WorkRequest};
@@ -9,7 +9,7 @@ use farside_core::{Error, ErrorKind, Job, Result};
 use crate::world::{World, pattern};
 
 fn post(job: &Job, peer: u32, operation: Operation<'_>) -> Result<Posted> {
-    // SAFETY: used with requests that are refused or done at once, on live buffers.
+    // SAFETY: used with requests that are refused or done immediately, on live buffers.
     unsafe { job.device().post(&WorkRequest { peer, operation, notify: None, id: u64::MAX }) }
 }
 
@@ -149,12 +149,12 @@ check! {
             job.cancel(&track);
             assert_eq!(track.open(), 0);
             if !done {
-                // Whatever came before the cancel may be there; from now on these bytes are ours.
+                // Bytes that arrived before the cancel may be there; from now on this test owns them.
                 long.fill(0xAB);
                 words.fill(0xABAB);
                 world.signals.set(1, 1, 1)?;
                 job.wait("the target", || Ok((world.signals.get(1, 1) == 1).then_some(())))?;
-                // Ten longer reads go through the same buffers as the cancelled one.
+                // Ten longer reads use the same buffers as the cancelled read.
                 for _ in 0..10 {
                     assert!(world.read(1, 0, LEN)? == pattern(5, LEN), "a read after the cancel");
                 }

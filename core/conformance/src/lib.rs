@@ -1,5 +1,5 @@
-//! Checks that a device keeps the contracts of `farside_core::device`: what the devices of Farside are tested by, for
-//! the author of another one.
+//! Checks that a device keeps the contracts of `farside_core::device`. Farside's own devices are tested with them; they
+//! are published for authors of other devices.
 //!
 //! ```
 //! use farside_conformance::{Setup, Subject};
@@ -21,8 +21,8 @@
 //! # Ok::<(), farside_core::Error>(())
 //! ```
 //!
-//! A check that needs what a device does not declare (mapped memory, lists, a fixed room for packets) is skipped, and
-//! the report says why.
+//! A check that needs a feature that the device does not declare (mapped memory, lists, a fixed room for packets) is
+//! skipped, and the report says why.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 
 use farside_core::{Error, Job, Result};
 
-/// A check of a device, that a number of ranks runs.
+/// Defines a check of a device, which a number of ranks runs.
 macro_rules! check {
     (fn $name:ident($job:ident, $setup:ident) over $ranks:literal $body:block) => {
         pub(crate) fn $name() -> $crate::Check {
@@ -54,7 +54,7 @@ mod release;
 mod transfer;
 mod world;
 
-/// A check: what each of its ranks does, which panics or returns an error where the device is wrong.
+/// A check: a function for each of its ranks, which panics or returns an error if the device is wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     /// The property that it shows.
@@ -77,7 +77,7 @@ pub struct Setup {
     pub private_pages: bool,
     /// Whether checks do fewer rounds, for slow machines.
     pub quick: bool,
-    /// Number of packets of a length that a device takes for a rank that receives none, before it answers `Busy`;
+    /// Number of packets of a length that a device accepts for a rank that receives none, before it answers `Busy`;
     /// `None` if the number depends on more than the length.
     pub packet_room: Option<PacketRoom>,
     /// The reason why the last check was skipped.
@@ -93,14 +93,14 @@ impl Setup {
         if self.quick { few } else { all }
     }
 
-    /// Ends a check that needs what the device does not declare.
+    /// Ends a check that needs a feature that the device does not declare.
     fn skip(&self, reason: &'static str) -> Result<()> {
         *self.skipped.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
         Ok(())
     }
 }
 
-/// A device, as it is checked.
+/// A device to be checked.
 #[allow(missing_debug_implementations)]
 pub struct Subject<'a> {
     /// Name of the device in the report.
@@ -136,7 +136,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs those of [`checks`] that `wanted` names, one after the other.
+/// Runs the [`checks`] for which `wanted` returns true, one after the other.
 pub fn run(subject: &Subject<'_>, wanted: impl Fn(&Check) -> bool) -> Report {
     let mut report = Report { subject: subject.name.to_owned(), ..Report::default() };
     for check in checks().into_iter().filter(wanted) {

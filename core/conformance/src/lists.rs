@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Scatter and gather lists: where a device has them they match in order, elsewhere they are refused.
+//! Scatter and gather lists: if a device supports them they match in order, otherwise they are refused.
 
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;

@@ -20,7 +20,7 @@ check! {
                 let offset = if len < 5000 { RAGGED - 4 } else { 0 };
                 if world.me() == 0 {
                     world.write_notify(peer, offset, &vec![number as u8; len], 2, number)?;
-                    // The buffer may be written again once the reader has looked.
+                    // The buffer may be written again once the reader has read it.
                     job.wait("the reader", || Ok((world.signals.get(peer, 3) == number).then_some(())))?;
                 } else {
                     job.wait("the data", || Ok((world.signals.get(peer, 2) == number).then_some(())))?;
@@ -61,8 +61,8 @@ check! {
         if team.rank() > 0 {
             for round in 1..=rounds {
                 signals.set(0, 1, round)?;
-                // Two ranks continue at their own pace, one in step with the sleeper, and now and then so late that it
-                // sleeps.
+                // Two ranks signal at their own pace, and one signals in step with the sleeper, sometimes so late that
+                // the sleeper sleeps.
                 while team.rank() == 1 && signals.get(0, 1) < round {
                     job.progress()?;
                 }

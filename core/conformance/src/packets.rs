@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Packets: order, every length, the largest, and a full queue.
+//! Packets: their order, all lengths up to the maximum, and a full queue.
 
 use farside_core::device::{Block, Event, Operation, Posted, WorkRequest};
 use farside_core::error::Error;
@@ -40,10 +40,10 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
     Ok(packets)
 }
 
-/// A barrier by signal cells alone, after which packets are only taken by [`receive`], at rank `receiver`. No rank
-/// sends before the receiver has all the signals that it waits for: a signal behind packets that are not taken may wait
-/// for a receive buffer forever. There are two rounds, since the first signal to a rank may have to wait for a
-/// connection, and a rank that waits for one takes packets.
+/// A barrier with signal cells only, after which only [`receive`] takes packets, at rank `receiver`. No rank sends
+/// before the receiver has all the signals that it waits for: a signal behind packets that are not taken may wait for a
+/// receive buffer forever. There are two rounds, since the first signal to a rank may have to wait for a connection,
+/// and a rank that waits for one takes packets.
 fn barrier_by_signals(job: &Job, receiver: usize) -> Result<SignalArray> {
     let team = job.world()?;
     // The first barrier of a team that spans nodes sends packets.
@@ -127,7 +127,7 @@ check! {
         let Some(room) = &setup.packet_room else {
             return setup.skip("no fixed room for packets to a rank that takes none");
         };
-        // Cells, and no turn of progress, so that packets stay in the queue until `receive`.
+        // Only cells are read, without a turn of progress, so that packets stay in the queue until `receive`.
         let await_more = |before: u64| {
             while signals.get(0, 1) == before {
                 job.check_peers()?;

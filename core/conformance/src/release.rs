@@ -1,4 +1,4 @@
-//! Memory that was taken back: peers get an error or reach pages that the owner no longer has; they never crash.
+//! Released memory: peers get an error or reach pages that the owner no longer has; they never crash.
 
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,11 @@ check! {
         }
         world.barrier()?;
         if world.me() == 1 {
-            // The edges are never mapped in user memory; long pieces may go by another way than short ones.
+            // The edges of user memory are never mapped; long pieces may travel in another way than short ones.
             for (offset, len) in [(0, 8), (RAGGED - 4, 30), (4096, 200), (0, LEN), (1, 64 << 10)] {
                 for result in [world.write(0, offset, &vec![0xCC; len]), world.read(0, offset, len).map(drop)] {
                     match result {
-                        // Pages of its own.
+                        // The buffer has pages of its own.
                         Ok(()) => assert!(may_be_mapped(setup, offset, len), "{len} bytes at {offset} were reached"),
                         Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(0)), "{e}"),
                     }
@@ -55,7 +55,7 @@ check! {
             world.barrier()?;
             if world.me() == 1 {
                 let bytes = vec![0xEE; LEN];
-                // Until the key is gone, or to pages that the owner no longer has.
+                // Writes succeed until the key is removed, or reach pages that the owner no longer has.
                 let _ = (0..150).try_for_each(|_| world.write(0, 0, &bytes));
             } else {
                 let start = Instant::now();
@@ -103,7 +103,7 @@ check! {
         let new = World::new(job, setup, 20_000)?;
         let to = 1 - new.me();
         for (offset, len) in [(0, 8), (0, 20_000), (3, 19_000)] {
-            // An error, or pages that the owner no longer has.
+            // The result is an error, or the access reaches pages that the owner no longer has.
             let _ = old.write(to, offset, &vec![0xDD; len]);
         }
         new.barrier()?;

@@ -6,7 +6,7 @@ use crate::world::{RAGGED, World, pattern};
 
 const PAGE: usize = 4096;
 
-/// Writes at the next rank what a model array says, and compares all of the region at the end.
+/// Writes to the next rank and to a model array, and compares the whole region with the model at the end.
 struct Model<'a, 'b> {
     world: &'b World<'a>,
     to: usize,
@@ -41,7 +41,7 @@ check! {
         let world = World::new(job, setup, 3 * PAGE)?;
         let mut model = Model::new(&world);
         for len in 0..=200 {
-            // Over the ragged start, within pages, and over the ragged end, at alignments that go round.
+            // Across the ragged start, within pages, and across the ragged end, at all alignments in turn.
             for offset in [len % 16, RAGGED - 1 - len % 20, 2 * PAGE + len % 64, 3 * PAGE - len] {
                 model.write(offset, &pattern(len + offset, len))?;
             }
@@ -118,8 +118,8 @@ check! {
         }
         let mut model = vec![0u8; LEN];
         for (seed, count) in [0, 1, 3, 64, most, 2 * most + 1].into_iter().enumerate() {
-            // Ranges of 0 to 100 bytes from the ragged start on, descending for odd seeds; blocks of 7 bytes, and what
-            // is left.
+            // Ranges of 0 to 100 bytes from the ragged start on, descending for odd seeds; blocks of 7 bytes, and a
+            // last block with the remaining bytes.
             let mut ranges: Vec<Range> =
                 (0..count).map(|i| Range { offset: seed + i * 110, len: (i * 37 + seed) % 101 }).collect();
             if seed % 2 == 1 {
@@ -197,7 +197,7 @@ check! {
         let world = World::new(job, setup, 300 << 10)?;
         if world.me() == 0 {
             let track = Track::new();
-            // Long before short: a short one must not overtake what waits for buffers.
+            // A long write precedes a short one, which must not overtake requests that wait for buffers.
             let writes: Vec<Vec<u8>> = [280 << 10, 8, 200 << 10, 16, 40 << 10, 1, 20, 20 << 10, 24]
                 .into_iter()
                 .enumerate()

@@ -142,7 +142,7 @@ impl<'a> World<'a> {
         self.team.barrier()
     }
 
-    /// Takes this rank's own region back.
+    /// Releases this rank's own region.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.released = true;
         release(self.job, self.own.handle)
@@ -160,7 +160,7 @@ impl Drop for World<'_> {
     }
 }
 
-/// `len` bytes that differ by place and by `seed`.
+/// `len` bytes that differ by position and by `seed`.
 pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
 }

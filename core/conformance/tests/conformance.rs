@@ -1,4 +1,4 @@
-//! The checks of devices: what they report of a wrong one, and a device from outside the workspace that passes them.
+//! The checks of devices: their report on a wrong device, and a device from outside the workspace that passes them.
 
 mod outside;
 mod report;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The crate is the root of a workspace of its own, with the packages that are there already, most of them built.
+/// The crate is the root of a workspace of its own, with packages that are already downloaded, most of them built.
 #[test]
 fn device_of_another_workspace_passes_the_checks_and_runs_the_heat_stencil() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -18,7 +18,7 @@ fn device_of_another_workspace_passes_the_checks_and_runs_the_heat_stencil() {
     for sources in [here.join("tests/outside/src"), farside.join("rma/examples/heat_stencil")] {
         for file in fs::read_dir(sources).unwrap().map(|file| file.unwrap().path()) {
             let to = crate_dir.join("src").join(file.file_name().unwrap());
-            // The main file of the example stays where it is.
+            // The main file of the example is used in place.
             if !file.ends_with("heat_stencil/main.rs") {
                 fs::copy(file, to).unwrap();
             }

@@ -1,4 +1,4 @@
-//! The report on a device that is wrong.
+//! The report on a wrong device.
 
 use std::sync::Mutex;
 

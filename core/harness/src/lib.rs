@@ -1,5 +1,5 @@
-//! The test harness for processes, of all crates: programs of the workspace, started by `farside run` or by others, of
-//! which nothing may be left.
+//! The test harness of all crates for processes: programs of the workspace, started by `farside run` or other
+//! launchers, whose processes must all have ended afterwards.
 
 mod marked;
 mod programs;
@@ -12,16 +12,16 @@ pub use marked::{Finished, Marked, PATIENCE, Running, children, signal};
 pub use programs::{example, farside, mpi_folder, mpi_include, mpi_library, verify_library};
 pub use refuse::{refuse, refuse_opens};
 
-/// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
+/// Whether each test runs fewer rounds and combinations, for emulated machines.
 #[must_use]
 pub fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }
 
-/// Says that a test is skipped since something is missing here that would run it. `ci/test` collects these lines, which
-/// are written past the harness of Rust's tests, and counts the test as skipped.
+/// Reports that a test is skipped because this machine lacks something that it needs. `ci/test` collects these lines,
+/// which are written past the harness of Rust's tests, and counts the test as skipped.
 pub fn skip(test: &str, why: &str) {
-    // There is no one to report an error to.
+    // An error cannot be reported.
     let _ = std::io::stdout().write_all(format!("\nfarside-skip: {test}: {why}\n").as_bytes());
 }
 
@@ -33,7 +33,7 @@ pub fn itself(test: &str) -> Vec<String> {
     [program, test, "--exact", "--nocapture"].map(str::to_owned).to_vec()
 }
 
-/// This test program with a test of the calling module chosen, as [`itself()`].
+/// Like [`itself()`], for a test of the calling module.
 #[macro_export]
 macro_rules! itself {
     ($test:literal) => {
@@ -41,8 +41,8 @@ macro_rules! itself {
     };
 }
 
-/// Makes the calling test, of this name, run in a process of its own, as one needs that counts or changes what a whole
-/// process has: the caller continues in that process alone.
+/// Makes the calling test, which has this name, run in a process of its own, since it counts or changes state of the
+/// whole process. The caller continues only in that process.
 #[macro_export]
 macro_rules! alone {
     ($test:literal) => {
@@ -59,7 +59,8 @@ pub fn within(path: &'static str) -> &'static str {
     path.split_once("::").expect("a path begins with the name of a crate").1
 }
 
-/// Whether this process was started to run one test alone. If not, runs `test` so, and panics if it fails.
+/// Whether this process was started to run one test alone. If not, starts a process that runs `test` alone, and panics
+/// if it fails.
 #[doc(hidden)]
 #[must_use]
 pub fn is_alone(test: &str) -> bool {
@@ -94,7 +95,7 @@ pub fn peer(test: &str, library: &str, program: &str) -> Option<String> {
     found.then_some(path)
 }
 
-/// Whether a command can be run with these arguments and ends well.
+/// Whether a command can be run with these arguments and succeeds.
 #[must_use]
 pub fn works(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())

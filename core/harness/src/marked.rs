@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use crate::programs::farside;
 
-/// How long a test waits for what must happen, before it fails instead of hanging.
+/// How long a test waits for an event before it fails, instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 const MARK: &str = "FARSIDE_TEST_MARK";
 
 /// A command whose processes can be found again by a mark in their environment.
 #[derive(Debug)]
 pub struct Marked {
-    /// The command, to be changed before it is started.
+    /// The command, which may be changed before it is started.
     pub command: Command,
     mark: String,
 }
@@ -34,8 +34,8 @@ impl Marked {
         // A test that counts messages has the same cut-offs on every machine.
         command.env(name, value).env("FARSIDE_CALIBRATION", "off");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // The tests may run where a shell in the background, or nohup, has these ignored.
-        // SAFETY: between fork and exec only system calls are made.
+        // The tests may run in a background shell or under nohup, which ignore these signals. SAFETY: between fork and
+        // exec only system calls are made.
         unsafe {
             command.pre_exec(|| {
                 for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
@@ -47,7 +47,7 @@ impl Marked {
         Self { command, mark }
     }
 
-    /// `farside run -n RANKS` and what follows.
+    /// `farside run -n RANKS` with further arguments.
     #[must_use]
     pub fn run(ranks: u32, arguments: &[impl AsRef<OsStr>]) -> Self {
         let mut me = Self::new(farside());
@@ -55,7 +55,7 @@ impl Marked {
         me
     }
 
-    /// Waits for the end; then nothing may be left.
+    /// Waits for the end, and checks that no process is left.
     #[must_use]
     pub fn finish(mut self) -> Finished {
         let child = self.command.spawn().unwrap();
@@ -100,7 +100,7 @@ impl Marked {
         self.wait_until(<[String]>::is_empty);
     }
 
-    /// Waits until the survivors are as they should be.
+    /// Waits until `good` accepts the survivors.
     pub fn wait_until(&self, good: impl Fn(&[String]) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -132,8 +132,8 @@ impl From<Output> for Finished {
     }
 }
 
-/// Kills the process unless the returned value is dropped in time: a test that reads output that never comes then sees
-/// its end.
+/// Kills the process unless the returned value is dropped in time: a test that waits for output then sees the end of
+/// the output.
 fn limit(pid: u32) -> mpsc::Sender<()> {
     let (running, over) = mpsc::channel();
     std::thread::spawn(move || {
@@ -145,7 +145,7 @@ fn limit(pid: u32) -> mpsc::Sender<()> {
     running
 }
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 pub struct Running {
     /// The process.
@@ -195,12 +195,12 @@ impl Running {
     }
 }
 
-/// Sends a signal to a process; one that STOP is sent to has stopped when this returns. The shell has `kill` built in;
-/// the program of that name is not everywhere.
+/// Sends a signal to a process; after STOP, the process has stopped when this returns. It uses the `kill` that is built
+/// into the shell, since the program of that name may be missing.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
     assert!(status.success());
-    // It continues for a moment where it runs on another processor.
+    // A process that runs on another processor continues for a moment.
     let runs = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") T "));
     while name == "STOP" && runs() {
         std::thread::yield_now();

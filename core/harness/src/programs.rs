@@ -19,7 +19,7 @@ pub fn mpi_library() -> PathBuf {
     built("libmpi_abi.so", &["-p", "farside-mpi", "--lib"], &sources)
 }
 
-/// The folder of the MPI library, where it also has the name that programs ask for.
+/// The folder of the MPI library, which also contains it under the name that programs load.
 #[must_use]
 pub fn mpi_folder() -> PathBuf {
     let library = mpi_library();
@@ -53,7 +53,7 @@ pub fn example(package: &str, name: &str) -> PathBuf {
 
 /// The path of a program, in the folder of its profile: target/PROFILE.
 fn built(program: &str, package: &[&str], sources: &[&str]) -> PathBuf {
-    // Each is looked at once, one at a time.
+    // Each program is checked once, one at a time.
     static LOOKED_AT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let mut looked_at = LOOKED_AT.lock().unwrap_or_else(PoisonError::into_inner);
     // target/PROFILE/deps/test-..
@@ -72,7 +72,7 @@ fn built(program: &str, package: &[&str], sources: &[&str]) -> PathBuf {
         if profile.ends_with("release") {
             build.arg("--release");
         }
-        // In the machine of `ci/rxe` there may be no cargo, and what was built is there.
+        // The machine of `ci/rxe` may have no cargo; the programs are already built there.
         let built = build.status().map_or_else(|_| path.exists(), |status| status.success());
         assert!(built, "{program} cannot be built");
     }
@@ -84,7 +84,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|meta| meta.modified()).ok()
 }
 
-/// When the newest file of a folder was changed; `None` where the sources are not there.
+/// When the newest file of a folder was changed; `None` if the sources do not exist.
 fn newest(folder: &Path) -> Option<SystemTime> {
     let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     entries.map(|path| if path.is_dir() { newest(&path) } else { modified(&path) }).max().flatten()

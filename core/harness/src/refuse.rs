@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
 //! System calls that are refused, as by the filters of containers.
 
-/// Makes the system calls with these numbers fail with `errno`, in this thread and in what it starts, from now on.
+/// Makes the system calls with these numbers fail with `errno`, in this thread and the processes that it starts, from
+/// now on.
 ///
 /// # Panics
 /// If the kernel has no filters of system calls.
@@ -13,7 +14,8 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) {
     impose(filter);
 }
 
-/// Makes `openat` with just these flags fail with `errno`, in this thread and in what it starts, from now on.
+/// Makes `openat` with just these flags fail with `errno`, in this thread and the processes that it starts, from now
+/// on.
 ///
 /// # Panics
 /// If the kernel has no filters of system calls.
@@ -42,7 +44,7 @@ fn result(value: u32) -> libc::sock_filter {
     op(libc::BPF_RET | libc::BPF_K, 0, value)
 }
 
-/// Imposes a filter that allows all that it does not refuse.
+/// Installs a filter that allows everything that it does not refuse.
 fn impose(mut filter: Vec<libc::sock_filter>) {
     filter.push(result(libc::SECCOMP_RET_ALLOW));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };

@@ -42,7 +42,7 @@ impl Fault<'_> {
         }
         match (self.how, job) {
             ("kill", _) => {
-                // The shell has `kill` built in; the program of that name is not everywhere.
+                // The `kill` built into the shell is used, since the program of that name may be missing.
                 let me = format!("kill -KILL {}", std::process::id());
                 let _ = std::process::Command::new("sh").args(["-c", &me]).status();
                 std::process::exit(99);
@@ -92,7 +92,7 @@ fn exchange(bytes: usize, fault: Option<&Fault<'_>>) -> Result<String> {
     Ok(text)
 }
 
-/// Bytes of every kind, others for every rank.
+/// Bytes with all values, different at every rank.
 fn value(rank: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(rank * 77).to_le_bytes()[3]).collect()
 }

@@ -15,7 +15,7 @@ use farside_core::{Error, ErrorKind, Result};
 /// Bytes of an element; algorithms count elements.
 const ELEMENT: u64 = 8;
 
-/// The largest number of ranks of a picture; more could not be distinguished.
+/// Maximum number of ranks of a picture; more could not be distinguished.
 const PICTURE: u32 = 256;
 
 /// The options of `farside info --coll`.
@@ -135,7 +135,7 @@ fn stopped((rank, step): (u32, u32)) -> String {
     format!("rank {rank} waits forever at step {step}")
 }
 
-/// The graph of neighbourhood operations: each rank has an edge to both ranks beside it.
+/// The graph of neighbourhood operations: each rank has an edge to the previous and to the next rank.
 struct Ends(Vec<[u32; 2]>);
 
 impl Ends {
@@ -192,7 +192,7 @@ impl Question {
         format!("P = {ranks} ({placement}), root {root}, {bytes} bytes; * is chosen\n{}\n", self.model())
     }
 
-    /// All algorithms of an operation; the chosen one is marked, with the parameters that are chosen for it.
+    /// All algorithms of an operation; the chosen one is marked, with its chosen parameters.
     fn table(&self, operation: Operation, selection: &Selection) -> String {
         let (chosen, origin) = self.chosen(operation, selection);
         let mut text = format!("\n{}, chosen by {origin}\n", operation.name());
@@ -209,7 +209,7 @@ impl Question {
                 Some(Err(why)) => why,
             };
             let mark = if is_chosen { '*' } else { ' ' };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{mark} {:<44} {time:>14}  {}{names}", choice.to_string(), algorithm.source);
         }
         text

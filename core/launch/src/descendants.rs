@@ -1,6 +1,6 @@
 //! Finding and killing every descendant of this process, wherever it has moved its session or process group.
 //!
-//! The caller is a child subreaper: a descendant whose parent dies becomes its child, so none gets out of sight.
+//! The caller is a child subreaper: a descendant whose parent dies becomes its child, so none is lost.
 
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
@@ -21,7 +21,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// `System` when the kernel refuses.
 pub(crate) fn become_subreaper() -> Result<()> {
-    // Any number but 0 switches it on.
+    // Any number except 0 switches it on.
     set_child_subreaper(Some(Pid::INIT)).map_err(|e| Error::system("become the parent of orphans", e.into()))
 }
 
@@ -53,8 +53,7 @@ pub(crate) fn kill_all() -> Vec<i32> {
 }
 
 /// Kills exactly this process: a descriptor is taken first, and then its start time is compared, which distinguishes it
-/// from a later process with the same number. Where the system refuses descriptors of processes, the number alone must
-/// do.
+/// from a later process with the same number. If the system refuses descriptors of processes, only the number is used.
 fn kill_one(process: &Stat) {
     let Some(pid) = Pid::from_raw(process.pid) else { return };
     let fd = pidfd_open(pid, PidfdFlags::empty()).ok();
@@ -66,7 +65,7 @@ fn kill_one(process: &Stat) {
     }
 }
 
-/// All descendants of this process, zombies included.
+/// All descendants of this process, including zombies.
 fn descendants() -> Vec<Stat> {
     let mut children: HashMap<i32, Vec<Stat>> = HashMap::new();
     for process in all_processes().into_iter().flatten().flatten().filter_map(|p| p.stat().ok()) {

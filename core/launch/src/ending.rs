@@ -1,4 +1,4 @@
-//! The stages in which the launcher ends ranks. Pure: time and processes are elsewhere.
+//! The stages in which the launcher ends ranks. This is a pure state machine: time and processes are handled elsewhere.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -58,7 +58,7 @@ enum Stage {
 pub(crate) struct Ending {
     stage: Stage,
     code: u8,
-    /// A signal was passed on already.
+    /// Whether a signal was passed on already.
     warned: bool,
 }
 
@@ -75,7 +75,7 @@ impl Ending {
         self.code != 0
     }
 
-    /// A rank failed: the others get a grace period.
+    /// Handles the failure of a rank: the others get a grace period.
     pub(crate) fn failed(&mut self, code: u8) -> Vec<Action> {
         self.blame(code);
         match self.stage {
@@ -84,17 +84,17 @@ impl Ending {
         }
     }
 
-    /// The job must end now: `--timeout`.
+    /// Ends the job because of `--timeout`.
     pub(crate) fn timed_out(&mut self) -> Vec<Action> {
         self.end_now(TIMEOUT_CODE, None)
     }
 
-    /// The job must end now: `rank` asked for it, and exits by itself.
+    /// Ends the job because `rank` requested it; that rank exits by itself.
     pub(crate) fn aborted(&mut self, rank: u32, code: i32) -> Vec<Action> {
         self.end_now((code & 0xff) as u8, Some(rank))
     }
 
-    /// The user sent a signal: the first is for the ranks, the second kills.
+    /// Handles a signal of the user: the first is passed to the ranks, the second kills them.
     pub(crate) fn signalled(&mut self, signal: Signal) -> Vec<Action> {
         if self.warned || self.stage == Stage::Killed {
             self.blame(128 + signal.as_raw() as u8);
@@ -104,7 +104,7 @@ impl Ending {
         vec![Action::Signal(signal, None)]
     }
 
-    /// The time asked for has passed.
+    /// Continues after the requested time has passed.
     pub(crate) fn wake(&mut self) -> Vec<Action> {
         match self.stage {
             Stage::Running => Vec::new(),
@@ -134,7 +134,7 @@ impl Ending {
             Stage::Running => Vec::new(),
             Stage::Grace => vec![Action::WakeAfter(GRACE)],
             Stage::Terminated => vec![Action::Signal(Signal::TERM, spared), Action::WakeAfter(TERM_TIME)],
-            // Repeated, since a process may have forked between the look and the kill.
+            // This is repeated, since a process may have forked between the search and the kill.
             Stage::Killed => vec![Action::KillAll, Action::WakeAfter(TERM_TIME)],
         }
     }

@@ -1,4 +1,4 @@
-//! The two processes of `farside run`, each of which cleans up when the other is killed. Where ranks are on several
+//! The two processes of `farside run`, each of which cleans up when the other is killed. If ranks are on several
 //! machines, the worker's child is another launcher (`nodes.rs`), not the ranks.
 //!
 //! - The **guard** takes the signals of the terminal and of the user, and passes them on to the worker, which is in a
@@ -27,7 +27,7 @@ use crate::options::{Front, Launch};
 use crate::signals::{self, Signals};
 use crate::worker::runtime;
 
-/// Time after which a launcher in the background looks again whether it may read the terminal.
+/// Interval at which a launcher in the background checks whether it may read the terminal.
 const BACKGROUND: Duration = Duration::from_millis(200);
 
 /// Runs a job in a worker under the guard of this process; returns the exit code.
@@ -62,10 +62,10 @@ async fn watch(front: Front) -> Result<ExitStatus> {
         tokio::select! {
             status = worker.wait() => return status.map_err(|e| Error::system("wait for the worker", e)),
             signal = signals.next() => {
-                // Sending fails where the worker has ended, which is seen above.
+                // Sending fails if the worker has ended, which is handled above.
                 let _ = pid.map(|pid| kill_process(pid, signal));
                 if signal == Signal::TSTP {
-                    // The shell sees the job stopped; the worker, which is not, stops the ranks.
+                    // The shell sees that the job is stopped; the worker is not stopped, and stops the ranks.
                     let _ = kill_process(getpid(), Signal::STOP);
                 }
             }
@@ -93,7 +93,7 @@ fn start(front: Front) -> Result<Child> {
     Ok(worker)
 }
 
-/// Passes what is typed on to rank 0 while this process is in the terminal's foreground. The read of a process in the
+/// Passes terminal input on to rank 0 while this process is in the terminal's foreground. The read of a process in the
 /// background would stop it (SIGTTIN), though its ranks may read nothing; with the signal blocked, the read fails.
 fn feed(mut input: File) {
     signals::block(Signal::TTIN);

@@ -7,13 +7,13 @@ use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 pub(crate) struct Host {
     /// Name or address.
     pub name: String,
-    /// Number of ranks that it has room for, if given.
+    /// Number of ranks for which it has room, if given.
     pub slots: Option<u32>,
     /// Whether it is this machine.
     pub is_here: bool,
 }
 
-/// Adds hosts to a list: each is `NAME`, `NAME:N` or `NAME slots=N`; a name that comes again adds its slots.
+/// Adds hosts to a list: each is `NAME`, `NAME:N` or `NAME slots=N`; a repeated name adds its slots.
 ///
 /// # Errors
 /// The first host whose number of slots is not a number.
@@ -28,8 +28,9 @@ pub(crate) fn add<'a>(list: &mut Vec<Host>, hosts: impl Iterator<Item = &'a str>
     Ok(())
 }
 
-/// The number of ranks for which hosts have room; `None` if it is not given. Each has `per_node` if that is given, else
-/// its slots, else one; all names of this machine alone are one machine, whose size only slots or `per_node` give.
+/// The number of ranks for which hosts have room; `None` if it is not given. Each has room for `per_node` ranks if that
+/// is given, otherwise for its slots, otherwise for one rank. If all names are names of this machine, they count as one
+/// machine, whose room only slots or `per_node` determine.
 pub(crate) fn room(hosts: &[Host], per_node: Option<u32>) -> Option<u32> {
     if hosts.iter().all(|host| host.is_here) {
         let slots = hosts.iter().filter_map(|host| host.slots);

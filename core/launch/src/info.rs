@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::collectives::{self, Question};
 use crate::limits::{Amount, Limits, Pair};
 
-/// Prints the report on standard output, for people or as JSON.
+/// Prints the report on standard output, as text or as JSON.
 ///
 /// # Errors
 /// `Setting` if a setting has a value that is not allowed; `System` if the report cannot be written.
@@ -30,7 +30,7 @@ pub(crate) fn print(as_json: bool) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::system("write the report", e))
 }
 
-/// Answers a question about collectives: what is chosen by the settings, and by what jobs on this machine have learned.
+/// Answers a question about collectives, according to the settings and to the measurements of jobs on this machine.
 ///
 /// # Errors
 /// Those of [`collectives::print`]; `Setting`.
@@ -74,7 +74,7 @@ struct Stored {
 
 /// The models that are stored for this machine, by device.
 fn stored(settings: &Settings) -> Vec<Stored> {
-    // Jobs of several nodes have a device of two.
+    // Jobs of several nodes use two devices together.
     let names = devices(settings).into_iter().map(|device| device.name).chain(["route"]);
     let stored = names.filter_map(|device| {
         let (models, file) = (Models::load(settings, device)?, Models::file(settings)?);
@@ -118,7 +118,7 @@ impl Stored {
     }
 }
 
-/// A time in the largest unit of which it has at least one.
+/// A time in the largest unit in which it is at least one.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     let units = [(86_400, "day"), (3600, "hour"), (60, "minute")];

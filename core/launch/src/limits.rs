@@ -10,11 +10,11 @@ use serde::Serialize;
 
 /// Descriptors of the launcher for each rank: its connection, its output and its errors.
 const DESCRIPTORS_PER_RANK: u64 = 3;
-/// Descriptors of the launcher for itself, and for the rank that it is starting.
+/// Number of descriptors that the launcher needs for itself and for the rank that it is starting.
 const DESCRIPTORS: u64 = 32;
-/// Processes and threads of the launcher for itself.
+/// Number of processes and threads of the launcher itself.
 const PROCESSES: u64 = 8;
-/// The least memory that a process takes, with its page tables and its part of the kernel.
+/// Minimum memory of a process, including its page tables and its part of the kernel.
 const BYTES_PER_RANK: u64 = 1 << 20;
 
 /// A limit as a number or in bytes; `None` if there is no limit.
@@ -25,7 +25,7 @@ pub(crate) type Amount = Option<u64>;
 pub(crate) struct Pair {
     /// The limit in force.
     pub soft: Amount,
-    /// The limit that this process may raise it to.
+    /// The maximum to which this process may raise the limit.
     pub hard: Amount,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Room {
     pub free: u64,
 }
 
-/// The limits; `None` where the system reports none.
+/// The limits; `None` if the system reports none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Limits {
     /// Memory that may be locked.
@@ -97,7 +97,7 @@ fn chosen(text: &str) -> Option<String> {
     text.split_once('[')?.1.split_once(']').map(|(choice, _)| choice.to_owned())
 }
 
-/// A limited resource: the number that a job needs, and the most that it can have.
+/// A limited resource: the number that a job needs, and the maximum that it can have.
 struct Need {
     limit: &'static str,
     most: u64,
@@ -105,8 +105,8 @@ struct Need {
     remedy: String,
 }
 
-/// Checks that this machine can have `ranks` ranks. Other programs may take what is free now: then a rank that cannot
-/// be started ends the job.
+/// Checks that this machine can have `ranks` ranks. Other programs may use the resources that are free now: then a rank
+/// that cannot be started ends the job.
 ///
 /// # Errors
 /// `Limit`, naming the limit that is too low and how to raise it.

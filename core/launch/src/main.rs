@@ -1,4 +1,4 @@
-//! The `farside` command, which is `mpiexec` too: starts and ends programs, and describes the machine.
+//! The `farside` command, which is also `mpiexec`: starts and ends programs, and describes the machine.
 //!
 //! `farside run` is two processes. The **guard** is the process that the user started: it takes the signals. The
 //! **worker** is its child and the parent of the ranks: it forwards their output, serves PMI-1 and ends them. Each of
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     ended(Front::Run, result.map(|()| 0))
 }
 
-/// Starts what a command line asks for. Its exit code is 2 where the command line is wrong.
+/// Starts the job that a command line requests. The exit code is 2 if the command line is wrong.
 fn run(front: Front, words: impl Iterator<Item = OsString>) -> ExitCode {
     signals::reset();
     match options::parse(front, words) {

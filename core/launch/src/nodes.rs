@@ -1,5 +1,5 @@
-//! Ranks on several machines: `farside run` is then a front of another launcher, MPICH's Hydra or PRRTE, which has
-//! processes of its own on each machine. Ranks join by PMI-1 or PMIx.
+//! Ranks on several machines: `farside run` is then a front end of another launcher, MPICH's Hydra or PRRTE, which has
+//! its own processes on each machine. Ranks join by PMI-1 or PMIx.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
@@ -26,7 +26,7 @@ const LAUNCHER_TERM_TIME: Duration = Duration::from_secs(5);
 const NOT_OURS: [&str; 8] =
     ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_PORT", "PMI_ID", "PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI4"];
 
-/// The launchers that are known.
+/// The supported launchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// `mpiexec.hydra` of MPICH and of libraries that are made from it.
@@ -43,10 +43,10 @@ pub(crate) fn run(launch: &Launch, guard: i32) -> Result<u8> {
     let mut command = command(launch)?;
     end_with_parent(&mut command);
     become_subreaper()?;
-    // As the worker of `worker.rs`; the other launcher writes to the terminal itself, and inherits this.
+    // This is as in the worker of `worker.rs`; the other launcher writes to the terminal itself, and inherits this.
     signals::block(Signal::TTOU);
     let result = runtime()?.block_on(watch(command, launch.timeout, guard));
-    // Processes of the launcher on this machine, if it has left any.
+    // Kills processes of the launcher on this machine, if it has left any.
     for pid in kill_all() {
         eprintln!("farside: process {pid} has not ended after SIGKILL");
     }
@@ -61,7 +61,7 @@ async fn watch(command: Command, limit: Option<u64>, guard: i32) -> Result<u8> {
     let mut launcher = tokio::process::Command::from(command).spawn().map_err(|e| Error::system(OP, e))?;
     let pid = launcher.id().and_then(|pid| Pid::from_raw(pid as i32));
     let send = |signal| {
-        // An error means that it has ended, which is seen below.
+        // An error means that it has ended, which is handled below.
         let _ = pid.map(|pid| kill_process(pid, signal));
     };
     let mut end = limit.map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -104,7 +104,7 @@ fn command(launch: &Launch) -> Result<Command> {
         command.env_remove(name);
     }
     if let (Kind::Hydra, Some(agent)) = (kind, &launch.agent) {
-        // Hydra uses no agent where each name is an address of this machine, without an option that demands it.
+        // If each name is an address of this machine, Hydra uses the agent only if an option demands it.
         command.env("HYDRA_LAUNCHER_AUTOFORK", "0");
         if let Some((_, arguments)) = agent.trim().split_once(' ') {
             command.env("HYDRA_LAUNCHER_EXTRA_ARGS", arguments);
@@ -138,11 +138,11 @@ fn launcher(launch: &Launch) -> Result<(Kind, PathBuf)> {
         Some(kind) => Ok((kind, program)),
         None => Err(Error::new(ErrorKind::Launcher, OP)
             .cause(format!("{} is neither Hydra nor PRRTE", program.display()))
-            .remedy("name mpiexec.hydra of MPICH, or prterun, by --launcher PATH")),
+            .remedy("name mpiexec.hydra of MPICH, or prterun, with --launcher PATH")),
     }
 }
 
-/// The kind of a launcher, by its name, or else by what it says about itself.
+/// The kind of a launcher, found by its name or, if that does not tell, by its version text.
 fn kind(program: &Path) -> Option<Kind> {
     let of = |text: &str, names: &[&str]| names.iter().any(|name| text.contains(name));
     let name = program.file_name()?.to_string_lossy().into_owned();
@@ -259,8 +259,8 @@ fn programs(
     for (number, program) in launch.programs.iter().enumerate() {
         if program.words.iter().any(|word| word == ":") {
             return Err(Error::new(ErrorKind::Unsupported, OP)
-                .cause("an argument of the program is `:`, which Hydra and PRRTE take for the end of a program")
-                .remedy("start the program by a shell script that has this argument"));
+                .cause("an argument of the program is `:`, which Hydra and PRRTE treat as the end of a program")
+                .remedy("start the program with a shell script that has this argument"));
         }
         if number > 0 {
             words.push(":".into());
@@ -269,7 +269,7 @@ fn programs(
         if let Some(folder) = &program.folder {
             words.extend(["--wdir".into(), folder.into()]);
         }
-        // A folder of `-path` is searched here: Hydra has no such option.
+        // A folder of `-path` is searched by this process, since Hydra has no such option.
         let found = if program.path.is_empty() { None } else { find(&program.words[0], &program.path) };
         words.push(found.map_or_else(|| program.words[0].clone(), PathBuf::into_os_string));
         words.extend_from_slice(&program.words[1..]);

@@ -1,9 +1,9 @@
-//! NUMA nodes: groups of processors that are near the same memory.
+//! NUMA nodes: groups of processors with the same local memory.
 
 use std::path::Path;
 
 /// The processors of each NUMA node that are among `allowed`, by the number of the node, without nodes that have none.
-/// `folder` is `/sys/devices/system/node`. All allowed processors are one node where the system reports none.
+/// `folder` is `/sys/devices/system/node`. All allowed processors are one node if the system reports none.
 #[must_use]
 pub(crate) fn nodes(folder: &Path, allowed: &[usize]) -> Vec<Vec<usize>> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -22,13 +22,13 @@ pub(crate) fn nodes(folder: &Path, allowed: &[usize]) -> Vec<Vec<usize>> {
     }
 }
 
-/// The numbers of a list as the kernel writes it: `0-3,8,10-11`.
+/// The numbers of a list in the kernel's format: `0-3,8,10-11`.
 fn list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
-        // More than any machine has.
+        // No machine has more.
         numbers.extend(from..=to.min(1 << 20));
     }
     Some(numbers)

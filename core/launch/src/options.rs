@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::hosts::{self, Host};
 use crate::table::{TABLE, find};
 
-/// The largest number of ranks of a job.
+/// Maximum number of ranks of a job.
 const RANKS_MAX: u32 = 100_000;
 
 /// The two commands that start ranks.
@@ -44,9 +44,9 @@ pub(crate) enum Bind {
     /// All processors that the launcher may use.
     #[default]
     None,
-    /// One processor each, in turn.
+    /// Each rank gets one processor, in turn.
     Core,
-    /// The processors of one NUMA node each, in turn.
+    /// Each rank gets the processors of one NUMA node, in turn.
     Numa,
 }
 
@@ -63,9 +63,9 @@ pub(crate) enum Inherited {
 /// The environment of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
-    /// The part of the launcher's environment that they get.
+    /// The part of the launcher's environment that the ranks get.
     pub inherited: Option<Inherited>,
-    /// Variables that are set for them, in this order.
+    /// Variables that are set for the ranks, in this order.
     pub set: Vec<(String, String)>,
 }
 
@@ -97,13 +97,13 @@ pub(crate) struct Launch {
     pub timeout: Option<u64>,
     /// The processors that ranks may use.
     pub bind: Bind,
-    /// The machines that ranks run on; empty for this machine.
+    /// The machines on which ranks run; empty for this machine.
     pub hosts: Vec<Host>,
-    /// Number of ranks of each machine, instead of its slots.
+    /// Number of ranks on each machine, which replaces its slots.
     pub per_node: Option<u32>,
     /// The launcher that starts ranks on several machines: `hydra`, `prrte`, or its path.
     pub launcher: Option<String>,
-    /// The command by which that launcher reaches a machine, instead of ssh.
+    /// The command with which that launcher reaches a machine, instead of ssh.
     pub agent: Option<String>,
     /// Options that have no effect here, each with the reason.
     pub notes: Vec<String>,
@@ -152,7 +152,7 @@ pub(crate) struct Reading {
     pub(crate) room: Option<u32>,
     /// The numbers of ranks that `-soft` allows.
     pub(crate) soft: Vec<u32>,
-    /// Text to be printed instead of starting anything.
+    /// Text to be printed instead of starting a job.
     pub(crate) print: Option<String>,
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn parse(front: Front, words: impl IntoIterator<Item = OsString>) -> 
     }
 }
 
-/// If `FARSIDE_VERIFY` is set, has the ranks preload the library that checks MPI calls.
+/// If `FARSIDE_VERIFY` is set, makes the ranks preload the library that checks MPI calls.
 fn verification(everywhere: &mut Environment) -> Result<(), String> {
     if std::env::var_os("FARSIDE_VERIFY").is_none_or(|level| level.is_empty()) {
         return Ok(());
@@ -312,13 +312,14 @@ impl Reading {
         Ok(())
     }
 
-    /// The environment that an option is about: that of all ranks if its name begins with `g`, else of the program's.
+    /// The environment that an option changes: that of all ranks if its name begins with `g`, otherwise that of the
+    /// program's ranks.
     pub(crate) fn environment(&mut self, option: &str) -> &mut Environment {
         let is_of_all = option.trim_start_matches('-').starts_with('g');
         if is_of_all { &mut self.everywhere } else { &mut self.program.environment }
     }
 
-    /// Notes an option that has no effect.
+    /// Records an option that has no effect.
     pub(crate) fn note(&mut self, text: String) -> Result<(), String> {
         self.launch.notes.push(text);
         Ok(())

@@ -1,4 +1,4 @@
-//! Output of ranks: by whole lines, so that no line of one rank is torn by one of another.
+//! Output of ranks, in whole lines, so that lines of different ranks do not mix.
 
 use std::io::{PipeReader, Write};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The longest line that is kept together, in bytes; a longer one is split.
+/// Maximum length in bytes of a line that is not split.
 pub(crate) const LINE_MAX: usize = 1024 * 1024;
-/// Pieces of output that may wait for a slow reader, before the ranks have to.
+/// Number of pieces of output that may wait for a slow reader before the ranks must wait.
 const QUEUE: usize = 64;
-/// Time without output after which a pipe is given up once its writers have ended; all that they wrote is in it by
-/// then.
+/// Time without output after which a pipe is given up once its writers have ended; by then, all their output is in the
+/// pipe.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// Cuts what one rank prints into pieces that may follow pieces of other ranks.
+/// Cuts the output of one rank into pieces that may follow pieces of other ranks.
 #[derive(Debug)]
 pub(crate) struct Cutter {
     prefix: Vec<u8>,
-    /// Pass everything on as it arrives, since there is no other rank.
+    /// Whether everything is passed on as it arrives, since there is no other rank.
     alone: bool,
     line: Vec<u8>,
 }
@@ -72,12 +72,13 @@ impl Cutter {
     }
 }
 
-/// One output of the launcher, written by a thread of its own: a reader that stops must not stop the launcher.
+/// One output of the launcher, which its own thread writes: a reader that stops must not stop the launcher.
 #[derive(Clone, Debug)]
 pub(crate) struct Sink(mpsc::Sender<Vec<u8>>);
 
 impl Sink {
-    /// Starts the thread. The second part is done when all clones are dropped and all is written, or cannot be.
+    /// Starts the thread. The second part is done when all clones are dropped and everything is written, or cannot be
+    /// written.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -86,7 +87,7 @@ impl Sink {
         let (done, is_done) = oneshot::channel::<()>();
         std::thread::Builder::new().name("farside-output".into()).spawn(move || {
             while let Some(piece) = receiver.blocking_recv() {
-                // The reader is gone. With the queue the ranks' pipes close, so the ranks learn of it.
+                // The reader has ended. When the queue closes, the ranks' pipes close, so the ranks learn of it.
                 if to.write_all(&piece).and_then(|()| to.flush()).is_err() {
                     break;
                 }
@@ -96,7 +97,7 @@ impl Sink {
         Ok((Self(sender), is_done))
     }
 
-    /// Writes a whole piece, waiting while the reader is slow; `false` if the reader is gone.
+    /// Writes a whole piece, waiting while the reader is slow; `false` if the reader has ended.
     pub(crate) async fn write(&self, piece: Vec<u8>) -> bool {
         piece.is_empty() || self.0.send(piece).await.is_ok()
     }
@@ -123,7 +124,7 @@ pub(crate) fn forward(
                 tokio::time::sleep(IDLE).await;
             };
             let n = tokio::select! {
-                // The bytes first: a launcher that was not scheduled for a while finds both branches ready.
+                // Bytes are handled first: a launcher that was not scheduled for a while finds both branches ready.
                 biased;
                 n = from.read(&mut bytes) => n.unwrap_or(0),
                 () = idle => 0,

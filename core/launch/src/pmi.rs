@@ -15,18 +15,18 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::server::{Answer, Replies, Server};
 
-/// The most that is read from one rank before the others get their turn, in bytes.
+/// Maximum number of bytes that are read from one rank before the others get their turn.
 const TURN: usize = 256 * 1024;
 
 /// Time between the end of a rank's connection and the notification of the ranks that wait for it.
 const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
-/// An act of a rank that concerns the whole job: it asked for the end of the job, or broke the protocol.
+/// A notice that concerns the whole job: a rank requested the end of the job, or broke the protocol.
 pub(crate) type Notice = (u32, Answer);
 
 struct Connection {
-    /// Read and written directly, without asking the runtime: what a process wrote before it ended is read at the
-    /// moment that its end is known, and not when the runtime has seen it.
+    /// The socket is read and written directly, not through the runtime: data that a process wrote before it ended is
+    /// read when its end is known, and not only when the runtime has noticed it.
     socket: Rc<UnixStream>,
     lines: LineBuffer,
 }
@@ -49,7 +49,7 @@ impl Hub {
     /// Called when the process of `rank` has ended: serves the requests that it wrote before, and notifies the ranks
     /// that wait for it. Returns whether it ended without a farewell.
     pub(crate) fn ended(&mut self, rank: u32, why: &str) -> bool {
-        // All that it wrote is in the socket's buffer; one turn reads more than that buffer holds.
+        // All its data is in the socket's buffer; one turn reads more than that buffer holds.
         let _ = self.turn(rank);
         self.gone(rank, why);
         self.connections[rank as usize] = None;
@@ -73,7 +73,7 @@ impl Hub {
         Ok(true)
     }
 
-    /// Serves the whole lines that are there.
+    /// Serves the complete lines that have arrived.
     fn serve(&mut self, rank: u32) {
         while let Some(connection) = &mut self.connections[rank as usize] {
             match connection.lines.pop() {
@@ -89,7 +89,7 @@ impl Hub {
         }
     }
 
-    /// Asks all ranks that answer questions what they wait for; returns their number.
+    /// Asks all ranks that support questions what they wait for; returns their number.
     pub(crate) fn ask(&mut self) -> usize {
         let questions = self.server.questions();
         let asked = questions.len();
@@ -97,7 +97,7 @@ impl Hub {
         asked
     }
 
-    /// The state of a rank that has not answered, in words.
+    /// A description of the state of a rank that has not answered.
     #[must_use]
     pub(crate) fn doing(&self, rank: u32) -> &'static str {
         self.server.doing(rank)
@@ -129,7 +129,7 @@ impl Hub {
     }
 }
 
-/// Serves one rank until its connection ends; the rank's end of it.
+/// Serves one rank until its connection ends; returns the rank's end of the connection.
 ///
 /// # Errors
 /// When the system gives no socket, or the runtime cannot watch it.

@@ -1,4 +1,4 @@
-//! The launcher's side of PMI-1 as a state machine: lines in, lines out. Lines of ranks are not trusted.
+//! The launcher's side of PMI-1 as a state machine from lines to lines. Lines of ranks are not trusted.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,10 @@ use farside_core::bootstrap::pmi1_wire::{Line, Message, quote};
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
-/// The most characters of keys and values that one rank may store: many times more than a rank of any MPI publishes.
+/// Maximum number of characters of keys and values that one rank may store: many times more than a rank of any MPI
+/// publishes.
 const RANK_STORE_MAX: usize = 4 << 20;
-/// The most characters that one job may store.
+/// Maximum number of characters that one job may store.
 const STORE_MAX: usize = 256 << 20;
 
 /// Lines for ranks, each with its newline.
@@ -82,7 +83,7 @@ impl Server {
 
     fn named(name: String, programs: Vec<u32>) -> Self {
         let size = programs.len();
-        // MPICH asks for this to find out which ranks share a node: from node 0, 1 node, `size` ranks each.
+        // MPICH reads this to find out which ranks share a node: from node 0 on, 1 node with `size` ranks.
         let mapping = format!("(vector,(0,1,{size}))");
         Self {
             name,
@@ -106,7 +107,7 @@ impl Server {
         matches!(self.ranks[rank as usize].state, State::Ready | State::Waiting)
     }
 
-    /// The question what they wait for, to all ranks that answer it.
+    /// The query what ranks wait for, addressed to all ranks that support it.
     #[must_use]
     pub(crate) fn questions(&self) -> Replies {
         let asked = (0u32..).zip(&self.ranks).filter(|(_, rank)| rank.answers && rank.state == State::Ready);
@@ -141,7 +142,7 @@ impl Server {
         self.serve(rank, &message).unwrap_or_else(Answer::Broken)
     }
 
-    /// The rank has ended, or closed its connection: ranks that wait for it are notified with `why`.
+    /// Handles the end of a rank or of its connection: ranks that wait for it are notified with `why`.
     pub(crate) fn gone(&mut self, rank: u32, why: &str) -> Replies {
         let me = &mut self.ranks[rank as usize];
         if me.state == State::Waiting {
@@ -310,7 +311,7 @@ mod tests {
         let out = s.gone(1, "it was killed by signal 9");
         assert_eq!(out.len(), 1);
         assert!(out[0].0 == 0 && out[0].1.contains("farside_lost=1 msg=it%20was%20killed"), "{out:?}");
-        // Another rank that ends because of that is not to blame.
+        // A rank that ends because of that is not blamed.
         s.gone(0, "it exited with code 1");
         let late = replies(s.line(2, b"cmd=barrier_in"));
         assert!(late[0].0 == 2 && late[0].1.contains("farside_lost=1"), "{late:?}");

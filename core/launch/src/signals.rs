@@ -8,14 +8,14 @@ use farside_core::{Error, Result};
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Signals that ask the ranks to end, with the names that users know.
+/// Signals that request the end of the ranks, with their usual names.
 const ENDING: [(Signal, &str); 4] =
     [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP"), (Signal::QUIT, "SIGQUIT")];
 /// Signals that have a meaning only for the ranks, and those of job control.
 const OTHERS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
 
-/// Unblocks all signals in this thread, and so in the processes that it starts: batch systems start tasks with some of them
-/// blocked. Makes no other call than system calls.
+/// Unblocks all signals in this thread, and so in the processes that it starts: batch systems start tasks with some of
+/// them blocked. Makes only system calls.
 pub(crate) fn unblock() {
     // SAFETY: a set of signals, which is filled before it is read.
     unsafe {
@@ -25,8 +25,8 @@ pub(crate) fn unblock() {
     }
 }
 
-/// Gives this process the signals that the launcher needs, whatever it has inherited: none is blocked, and an end of a child
-/// is reported. Daemons leave SIGCHLD ignored, and then the kernel forgets children that have ended.
+/// Gives this process the signals that the launcher needs, whatever it has inherited: no signal is blocked, and the end
+/// of a child is reported. Daemons leave SIGCHLD ignored, and then the kernel forgets children that have ended.
 pub(crate) fn reset() {
     unblock();
     // SAFETY: the default action runs no code of this process.
@@ -51,15 +51,15 @@ pub(crate) fn is_in_background() -> bool {
     foreground > 0 && foreground != own
 }
 
-/// The signals that are passed on, as this process gets them.
+/// The signals that this process receives and passes on.
 #[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     /// Takes the signals from now on; they no longer end or stop this process. A child gets the default action of each,
-    /// also where it was ignored when the launcher began, as a shell does for commands in the background. A hangup that
-    /// was ignored then (`nohup`) stays ignored, here and in the ranks, and so do the signals that do not ask for an
-    /// end.
+    /// even if it was ignored when the launcher began, as a shell does for commands in the background. A hangup that
+    /// was ignored then (`nohup`) stays ignored in this process and in the ranks, and so do the signals that do not
+    /// request an end.
     ///
     /// # Errors
     /// `System` when the kernel refuses.
@@ -85,7 +85,7 @@ impl Signals {
     }
 }
 
-/// The name of a signal that asks the ranks to end.
+/// The name of a signal that requests the end of the ranks.
 #[must_use]
 pub(crate) fn ending(signal: Signal) -> Option<&'static str> {
     ENDING.iter().find(|(s, _)| *s == signal).map(|(_, name)| *name)

@@ -14,18 +14,18 @@ pub(crate) struct Options {
     /// Number of ranks.
     #[arg(short = 'n', long = "ranks", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// The seed, which decides the order of whatever may happen in several orders.
+    /// The seed, which decides the order of events that may happen in several orders.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Links between the ranks: crossbar, fat-tree:DOWNxDOWN../UPxUP.., dragonfly:GROUPSxROUTERSxRANKS or torus:XxYxZ.
     #[arg(long, default_value = "crossbar")]
     topology: String,
     /// Other options, with commas between them. In nanoseconds: latency=, overhead=, send-overhead=, receive-overhead=,
-    /// gap=, gap-per-byte=, overhead-per-byte=, gap-per-block=, hop=, jitter=, retry=, receive-retry=. loss=PROBABILITY,
-    /// receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, refuses=RANK:REGISTRATIONS, stack=BYTES.
-    /// reorders: writes may pass each other; switch: a barrier in the switch; incoherent-atomics: atomics that are not
-    /// coherent with the processor; minimal: a device without what is optional; tuned: collectives selected by model and
-    /// measurement.
+    /// gap=, gap-per-byte=, overhead-per-byte=, gap-per-block=, hop=, jitter=, retry=, receive-retry=.
+    /// loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL,
+    /// refuses=RANK:REGISTRATIONS, stack=BYTES. reorders: writes may pass each other; switch: a barrier in the switch;
+    /// incoherent-atomics: atomics that are not coherent with the processor; minimal: a device without optional
+    /// features; tuned: collectives selected by model and measurement.
     #[arg(long, value_name = "NAME=VALUE,...", default_value = "")]
     network: String,
     /// The program and its arguments.

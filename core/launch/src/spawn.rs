@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Starting one rank: its environment, its descriptors, its session, and its promise to die with the launcher.
+//! The start of one rank: its environment, its descriptors, its session, and its end with the launcher.
 
 use std::ffi::{OsStr, OsString};
 use std::io::PipeWriter;
@@ -25,8 +25,8 @@ const NOT_OURS: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_KVS"];
 /// Starts a rank of the program with this number, in a session of its own; returns its process number, which is also
 /// that of its process group. A kernel that groups processes by session (`CONFIG_SCHED_AUTOGROUP`) then gives each rank
 /// the share of the processors of another user's program, instead of one such share to all ranks. Rank 0 has the
-/// launcher's standard input. Must be called from the main thread, since the kernel kills the rank when the thread that
-/// started it ends.
+/// launcher's standard input. This must be called from the main thread, since the kernel kills the rank when the thread
+/// that started it ends.
 ///
 /// # Errors
 /// The error of the system: no such program, no permission, no descriptors, no processes.
@@ -51,12 +51,12 @@ pub(crate) fn start(
     let processors = processors(rank, launch.bind)?;
     // SAFETY: `prepare` only makes system calls, which is allowed between fork and exec.
     unsafe { command.pre_exec(move || Ok(prepare(launcher, &pmi, processors.as_ref())?)) };
-    // The child is waited for by its number, with all the others; dropping the handle leaves it alone.
+    // The child is awaited by its number, like all others; dropping the handle does not affect it.
     Ok(command.spawn()?.id() as i32)
 }
 
-/// Sends another launcher, as a child of this process, SIGTERM when this process is killed. Must be called from the main
-/// thread, as [`start`].
+/// Sends another launcher, as a child of this process, SIGTERM when this process is killed. This must be called from
+/// the main thread, like [`start`].
 pub(crate) fn end_with_parent(command: &mut Command) {
     let parent = getpid();
     let prepare = move || {
@@ -72,7 +72,7 @@ fn place(program: &Program) -> OsString {
     find(&program.words[0], &program.path).map_or_else(|| program.words[0].clone(), PathBuf::into_os_string)
 }
 
-/// The path of a program whose name has no slash: it is searched in folders, those of `-path`, and then in the launcher's
+/// The path of a program whose name has no slash: it is searched in the folders of `-path`, and then in the launcher's
 /// `PATH`, even if ranks do not get that variable.
 pub(crate) fn find(name: &OsStr, folders: &[PathBuf]) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
@@ -121,6 +121,6 @@ fn prepare(launcher: Pid, pmi: &UnixStream, processors: Option<&CpuSet>) -> rust
     if getppid() != Some(launcher) {
         return Err(Errno::SRCH);
     }
-    // This rank keeps its own end of the connection; those of the others are closed by exec.
+    // This rank keeps its own end of the connection; `exec` closes those of the others.
     fcntl_setfd(pmi, FdFlags::empty())
 }

@@ -16,7 +16,8 @@ const OP: &str = "tune";
 /// The options of `farside tune`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Number of ranks, if this command starts them. As a rank of a job it measures that job: `srun -N 2 farside tune`.
+    /// Number of ranks, if this command starts them. As a rank of a job, it measures that job: `srun -N 2 farside
+    /// tune`.
     #[arg(short, long = "ranks", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=1024))]
     n: u32,
     /// Seconds to measure, from 0.02 to 600.
@@ -68,7 +69,7 @@ fn measure(options: &Options) -> Result<()> {
     let models = Models::measure(&job, &ranks, Duration::from_secs_f64(options.seconds))?;
     let time = job.device().now().duration_since(begin);
     let reported = if job.rank() == 0 { report(&job, options, &models, time) } else { Ok(()) };
-    // The other ranks end in order whatever becomes of the files.
+    // The other ranks end in order, even if the files cannot be written.
     job.finalize().and(reported)
 }
 

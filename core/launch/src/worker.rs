@@ -25,10 +25,10 @@ use crate::signals::{self, Signals};
 use crate::spawn::start;
 use crate::waits::Answers;
 
-/// Time that ranks have to answer what they wait for; a waiting rank looks for the question every
+/// Time that ranks have to answer what they wait for; a waiting rank checks for the question every
 /// `FARSIDE_PEER_CHECK_MS`.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Time in which the kernel ends a rank that is killed.
+/// Maximum time in which the kernel ends a rank that is killed.
 const KILL_TIME: Duration = Duration::from_millis(50);
 /// The exit code of a worker without a guard; no process reads it.
 pub(crate) const KILLED: u8 = 137;
@@ -48,8 +48,8 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 /// `System` when the kernel refuses what the job needs before its first rank.
 pub(crate) fn run(launch: &Launch, guard: i32) -> Result<u8> {
     become_subreaper()?;
-    // The worker is outside the terminal's foreground process group, and its lines are wanted all the same (`stty tostop`).
-    // Its threads inherit this.
+    // The worker is outside the terminal's foreground process group, but its lines must be printed nevertheless (`stty
+    // tostop`). Its threads inherit this.
     signals::block(Signal::TTOU);
     let result = tokio::task::LocalSet::new().block_on(&runtime()?, job(launch, guard));
     result.inspect_err(|_| drop(kill_all()))
@@ -85,8 +85,8 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
             tokio::time::sleep(KILL_TIME).await;
             ended.extend(std::iter::from_fn(reap));
         }
-        // The kernel gives them in any order. Ranks that were killed come first, since others may have ended because of
-        // them.
+        // The kernel reports them in any order. Ranks that were killed come first, since others may have ended because
+        // of them.
         ended.sort_by_key(|(_, status)| status.code().is_some());
         for (pid, status) in ended {
             job.child_ended(pid, status);
@@ -127,7 +127,7 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
 /// `System` when the kernel refuses it.
 pub(crate) fn end_of_guard(guard: i32) -> Result<Option<tokio::signal::unix::Signal>> {
     let failed = |e| Error::system("start the launcher", e);
-    // Users do not send this signal to programs; signals that they send are passed on.
+    // Users do not send this signal to programs; the signals that they send are passed on.
     let ended = signal(SignalKind::from_raw(Signal::POWER.as_raw())).map_err(failed)?;
     set_parent_process_death_signal(Some(Signal::POWER)).map_err(|e| failed(e.into()))?;
     Ok((getppid() == Pid::from_raw(guard)).then_some(ended))
@@ -206,7 +206,7 @@ impl<'a> Job<'a> {
         let Some(rank) = self.running.remove(&pid) else { return };
         let how = describe(status);
         let unfinished = self.hub.borrow_mut().ended(rank, &format!("it {how}"));
-        // Its last lines come before the report of its end.
+        // The rank's last lines are printed before the report of its end.
         while let Ok(notice) = self.notices.try_recv() {
             self.notice(notice);
         }
@@ -293,7 +293,7 @@ impl<'a> Job<'a> {
                 Action::Signal(signal, spared) => {
                     for (pid, _) in self.running.iter().filter(|(_, rank)| spared != Some(**rank)) {
                         // The rank is not collected yet, so the number is still that of its group. An error means that
-                        // the group has no members any more.
+                        // the group has no members left.
                         let _ = Pid::from_raw(*pid).map(|group| kill_process_group(group, signal));
                     }
                 }
@@ -325,7 +325,7 @@ impl<'a> Job<'a> {
         let output = async {
             while forwarders.join_next().await.is_some() {}
             for done in written {
-                // The error that the thread has dropped its end is the sign.
+                // The receive error shows that the thread has dropped its end.
                 let _ = done.await;
             }
         };

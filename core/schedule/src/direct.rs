@@ -5,10 +5,10 @@
 use super::operation::{Call, Parameter};
 use super::schedule::{Builder, Side, Slice};
 
-/// The tag of all loans: there is one from a rank to another.
+/// The tag of all loans: there is at most one loan from a rank to another.
 pub(super) const LOAN: u32 = 0;
 
-/// The parts in which a rank reduces its part of a vector.
+/// The number of pieces in which a rank reduces its part of a vector.
 pub(super) const PIECES: Parameter = Parameter {
     name: "pieces",
     default: 1,
@@ -27,7 +27,7 @@ pub(super) fn with_loans(
     work: impl FnOnce(&mut Builder),
 ) {
     let (p, me) = (call.size, call.rank);
-    // In turn from the next rank on, so that ranks do not all serve or access the same one first.
+    // Each rank begins with the next rank, so that ranks do not all serve or access the same rank first.
     let others = || (1..p).map(|i| (me + i) % p);
     let borrowers = || others().filter_map(|to| Some((to, lent(to)?)));
     let lenders = || others().filter(|source| lends(*source));

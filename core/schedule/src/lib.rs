@@ -1,8 +1,8 @@
-//! Collectives as schedules: pure functions and data, without a device, a clock or a job. An algorithm is a function that
-//! gives a [schedule]; each is one file under its published name, and [`table`] lists them. [`selection`] chooses
-//! among them by rules, by a [`model`] of the network, or by a table of conditions.
+//! Collectives as schedules: pure functions and data, without a device, a clock or a job. An algorithm is a function
+//! that returns a [schedule]; each has its own file under its published name, and [`table`] lists them. [`selection`]
+//! chooses among them by rules, by a [`model`] of the network, or by a table of conditions.
 //!
-//! `farside-core` executes the schedules, and has the modules here as those of `farside_core::coll`.
+//! `farside-core` executes the schedules, and re-exports these modules in `farside_core::coll`.
 //!
 //! ```
 //! use farside_schedule::operation::{Call, Operation};

@@ -1,4 +1,4 @@
-//! Models of a network, with their parameters as data. Times are in any one unit.
+//! Models of a network, with their parameters as data. All times are in the same, arbitrary unit.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Sending {
 pub struct Receiving {
     /// Time for which the port is busy: the minimum gap between two messages (LogGP's g).
     pub(crate) port: f64,
-    /// Time until the message is through the port and the processor may take it.
+    /// Time until the message has passed the port and the processor may take it.
     pub(crate) transfer: f64,
     /// Time for which the processor is busy after the transfer; then the data has arrived.
     pub(crate) overhead: f64,
@@ -39,7 +39,7 @@ pub trait Model {
         true
     }
 
-    /// Time in which the barrier in the switch finds that all of `ranks` have come.
+    /// Time in which the barrier in the switch detects that all of `ranks` ranks have arrived.
     fn switch(&self, _ranks: u32) -> f64 {
         0.0
     }
@@ -50,23 +50,23 @@ pub trait Model {
     }
 }
 
-/// LogP (Culler et al. 1993), LogGP (Alexandrov et al. 1995), and LogGOPS (Hoefler et al. 2010): a model is the same as
-/// the next one with the parameters that it lacks set to 0.
+/// LogP (Culler et al. 1993), LogGP (Alexandrov et al. 1995), and LogGOPS (Hoefler et al. 2010): each model equals the
+/// next one with the parameters that it lacks set to 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LogGP {
-    /// L: from the sender's network interface to the receiver's.
+    /// L: time from the sender's network interface to the receiver's.
     pub latency: f64,
-    /// o on the sending side.
+    /// o: overhead of the sender.
     pub send_overhead: f64,
-    /// o on the receiving side.
+    /// o: overhead of the receiver.
     pub receive_overhead: f64,
-    /// g: between messages.
+    /// g: minimum time between two messages.
     pub gap: f64,
-    /// G: for each byte after the first of a message.
+    /// G: time for each byte of a message after the first.
     pub gap_per_byte: f64,
     /// O: time of the processor for each byte.
     pub overhead_per_byte: f64,
-    /// S: the longest message that does not wait for its receive; `None` if no message waits.
+    /// S: maximum length of a message that does not wait for its receive; `None` if no message waits.
     pub threshold: Option<u64>,
     /// Time of the processor for each byte that is reduced.
     pub reduction: f64,
@@ -221,9 +221,9 @@ impl Model for LoP {
     }
 }
 
-/// One port, full duplex: a rank sends one message and receives one at a time, which takes α + β m on both sides at
-/// once, and reduces a byte in γ (Rabenseifner, Träff 2004). Blocks being sent may be overwritten by a message received
-/// at the same time. With α = 1 and β = γ = 0 the time is the number of rounds.
+/// One port, full duplex: a rank sends one message and receives one at a time, which takes α + β m on both sides at the
+/// same time, and reduces a byte in γ (Rabenseifner, Träff 2004). Blocks being sent may be overwritten by a message
+/// received at the same time. With α = 1 and β = γ = 0 the time is the number of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OnePort {
     /// α: time for each message.

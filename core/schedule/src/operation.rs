@@ -1,4 +1,4 @@
-//! Collective operations, their algorithms, and a call as an algorithm sees it.
+//! Collective operations, their algorithms, and the input of an algorithm: a call.
 
 use super::schedule::{Builder, Sizes};
 
@@ -123,7 +123,7 @@ pub struct Neighbors<'a> {
     pub destinations: &'a [u32],
 }
 
-/// A call of a collective, as an algorithm sees it: everything that a schedule depends on.
+/// A call of a collective: everything on which a schedule depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The operation.
@@ -142,7 +142,8 @@ pub struct Call<'a> {
     /// sizes, and any other rank only the size of its own block: its schedule must not name another size number, nor
     /// depend on `sizes`.
     pub sizes_known: bool,
-    /// Elements of the vector, for operations that cut one into parts; else elements of each block, if all are equal.
+    /// Elements of the vector, for operations that cut one into parts; otherwise elements of each block, if all are
+    /// equal.
     pub elements: u64,
     /// Values of [`Algorithm::parameters`], in their order.
     pub parameters: &'a [u32],
@@ -180,7 +181,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The number of parts of a vector if the algorithm asks for `wanted`: at most the number of elements, and at least
+    /// The number of parts of a vector if the algorithm requests `wanted`: at most the number of elements, and at least
     /// one.
     #[must_use]
     pub(crate) fn parts(&self, wanted: u32) -> u32 {
@@ -247,9 +248,9 @@ pub struct Parameter {
     pub name: &'static str,
     /// The default value.
     pub default: u32,
-    /// The least allowed value.
+    /// The minimum value.
     pub least: u32,
-    /// The greatest allowed value.
+    /// The maximum value.
     pub most: u32,
     /// The meaning of the parameter.
     pub help: &'static str,
@@ -281,7 +282,8 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
-    /// The fields that most algorithms have: no parameters, the order of the ranks, any call, several rounds. It has no name and no steps.
+    /// Defaults of the fields: no parameters, reduction in the order of the ranks, every call, several rounds. The name and
+    /// the steps are empty.
     pub const PLAIN: Self = Self {
         operation: Operation::Barrier,
         name: "",

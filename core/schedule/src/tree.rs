@@ -1,5 +1,5 @@
-//! Trees over the ranks, counted from the root: every subtree is a run of consecutive numbers, and its root the first
-//! of them. So a scatter or a gather sends the blocks of a subtree as one run.
+//! Trees over the ranks, counted from the root: every subtree is a run of consecutive numbers, and its root is the
+//! first of them. So a scatter or a gather sends the blocks of a subtree as one run.
 
 use std::ops::Range;
 

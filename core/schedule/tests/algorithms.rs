@@ -5,7 +5,7 @@ use farside_schedule::schedule::Buffer;
 use farside_schedule::schedule::check::check_algorithm;
 use farside_schedule::table;
 
-/// Numbers of ranks to test.
+/// Job sizes to test.
 fn ranks() -> Vec<u32> {
     let most = std::env::var("FARSIDE_TEST_RANKS").map_or(u32::MAX, |n| n.parse().unwrap());
     let long = if super::is_whole() { &[129, 255, 256, 257][..] } else { &[129] };
@@ -26,9 +26,9 @@ fn wanted(a: &Algorithm) -> bool {
     std::env::var("FARSIDE_TEST_ALGORITHM").map_or(true, |w| w == format!("{}/{}", a.operation.name(), a.name))
 }
 
-/// Values of the parameters to be tested. For each parameter its least value, and if its default is small the next two
-/// and one beyond, with defaults of the others; also a list in which no value is a default. For more than 40 ranks only
-/// the defaults and that list.
+/// Values of the parameters to be tested. For each parameter its minimum value and, if its default is small, the next
+/// two and one beyond the default, with defaults of the others; also a list in which no value is a default. For more
+/// than 40 ranks only the defaults and that list.
 fn parameters(a: &Algorithm, ranks: u32) -> Vec<Vec<u32>> {
     let mut all = vec![a.defaults(), a.parameters.iter().map(|p| p.most.min(p.default + 1)).collect()];
     for (i, p) in a.parameters.iter().enumerate().filter(|_| ranks <= 40) {

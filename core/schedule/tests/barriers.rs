@@ -21,7 +21,7 @@ fn up_and(released: &[u32]) -> Vec<u32> {
     released.iter().enumerate().map(|(r, n)| n + u32::from(r > 0)).collect()
 }
 
-/// The longest chain of losers among P ranks in groups of n: ⌈log_n P⌉ if P is a power of n, else up to one less.
+/// The longest chain of losers among P ranks in groups of n: ⌈log_n P⌉ if P is a power of n, otherwise up to one less.
 fn deepest(n: u32, p: u32) -> u32 {
     log_floor(n, (p - 1) * (n - 1) + 1)
 }

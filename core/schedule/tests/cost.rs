@@ -1,4 +1,4 @@
-//! The cost of an algorithm by the checker.
+//! The cost of an algorithm according to the checker.
 
 use farside_schedule::operation::{Call, Operation};
 use farside_schedule::schedule::check::{Cost, check_algorithm};

@@ -34,8 +34,8 @@ fn allgathers_send_each_block_once() {
     }
 }
 
-/// A direct algorithm has a message for each loan and one for its return, all at once, and moves each element once: it
-/// is read, or written, at its place.
+/// A direct algorithm has a message for each loan and one for its return, all at the same time, and reads or writes
+/// each element once, in place.
 #[test]
 fn direct_algorithms_move_each_element_once() {
     use Operation as O;

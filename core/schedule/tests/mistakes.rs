@@ -268,7 +268,7 @@ fn loans_out_of_order() {
     };
     let (lend, read, give_back, reclaim) = (1, 3, 4, 5);
     assert_eq!(with(&|_, _| {}), Ok(()));
-    // Each step without the order to the one before it.
+    // Each step lacks the order after the previous step.
     for step in [read, give_back, reclaim] {
         assert_eq!(with(&|_, steps| steps[step].3.clear()), Err(FaultKind::Race), "step {step}");
     }

@@ -77,7 +77,7 @@ fn conflict(a: &Owned, b: &Owned) -> bool {
 enum Equivalent {
     /// The removed dependency follows from other dependencies.
     Implied,
-    /// The step waited only to go in step: it has no conflicting block in common with the one before it, or is an
+    /// The step waited only for lockstep: it has no conflicting block in common with the step before it, or is an
     /// await, which then starts sooner, or in a barrier does not follow an await.
     InStep,
     /// The step copies again blocks that it has copied.

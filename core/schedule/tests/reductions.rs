@@ -181,10 +181,10 @@ fn plans_may_stop_halving_in_any_round() {
 /// Rabenseifner, Träff 2004, table 1: the time of four protocols in multiples of α, for βm of 0.1 α (S), 1 α (M), 10 α
 /// (L) and 100 α (XL), with γ a tenth of β.
 ///
-/// Zeros stand for numbers of the ring with full vectors that are not visible in the scan of the paper; its formula
-/// gives them. The formula has ⌈log2 p⌉ α, as the visible rows have: Bruck's allgather, not p - 1 rounds. The
-/// elimination with full vectors at p = 63 is printed with 7 α but 6 βm, contrary to the formula, (⌈log2 p⌉ + 1)(α +
-/// βm), which all other rows follow and which is used here: each of the seven rounds moves the full vector.
+/// Zeros replace numbers of the ring with full vectors that are not visible in the scan of the paper; its formula gives
+/// them. The formula has ⌈log2 p⌉ α, as the visible rows have: Bruck's allgather, not p - 1 rounds. The elimination
+/// with full vectors at p = 63 is printed with 7 α but 6 βm, contrary to the formula, (⌈log2 p⌉ + 1)(α + βm), which all
+/// other rows follow and which is used here: each of the seven rounds moves the full vector.
 #[test]
 fn table_1_of_the_paper() {
     const TABLE: [(u32, f64, [f64; 4]); 23] = [

@@ -22,7 +22,7 @@ fn is_whole() -> bool {
     std::env::var_os("FARSIDE_TEST_WHOLE").is_some()
 }
 
-/// Numbers of ranks from 2 to 100: all up to 24, then some, with those about powers of two. In a whole run all to 128.
+/// Job sizes from 2 to 100: all up to 24, then some, including those near powers of two. In a whole run all up to 128.
 fn counts() -> impl Iterator<Item = u32> + Clone {
     let whole = is_whole();
     let more = [31, 32, 33, 40, 48, 63, 64, 65, 100];

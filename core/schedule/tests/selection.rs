@@ -9,7 +9,7 @@ use farside_schedule::table;
 /// Elements, of a vector or a block.
 const ELEMENTS: [u64; 12] = [0, 1, 8, 256, 1024, 2049, 6001, 20_000, 93_000, 200_000, 600_000, 1 << 40];
 
-/// Calls of all kinds of `p` ranks, as rank `p / 2` sees them, with their facts.
+/// Calls of all kinds of `p` ranks, at rank `p / 2`, with their facts.
 fn calls(operation: Operation, p: u32, mut each: impl FnMut(&Call<'_>, &Facts)) {
     let irregular: Vec<u64> = (0..u64::from(2 * p)).map(|i| i % 4 * 100).collect();
     let neighbors = Neighbors { sources: &[0], destinations: &[0] };
@@ -129,7 +129,7 @@ fn a_file_of_rules_fixes_algorithms_for_some_calls() {
     // The last rule that holds counts.
     assert_eq!(found(4, 8, Placement::OneNode), Some("linear"));
     assert_eq!(found(4, 8, Placement::OversubscribedNode), Some("ring"));
-    // Rules for nodes hold for so many nodes, of so many ranks.
+    // Rules for nodes apply to their numbers of nodes and of ranks per node.
     let of_nodes: Rules = "allreduce * * * ring\nallreduce * * 2x4 rabenseifner".parse().unwrap();
     for (nodes, expected) in
         [(&[0, 0, 0, 0, 1, 1, 1][..], "rabenseifner"), (&[0, 0, 0, 1, 1, 1, 1], "rabenseifner"), (&[], "ring")]

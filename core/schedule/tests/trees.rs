@@ -30,7 +30,7 @@ fn children(n: u32, p: u32) -> u32 {
     log2_up(subtree(n, p))
 }
 
-/// Numbers of ranks, with every root if the ranks are few.
+/// Job sizes, with every root if the ranks are few.
 fn ranks_and_roots() -> impl Iterator<Item = (u32, u32)> {
     super::counts().flat_map(|p| (0..if p <= 12 { p } else { 1 }).map(move |root| (p, root)))
 }
@@ -93,7 +93,7 @@ fn broadcast_down_trees_of_k() {
     for (p, root) in ranks_and_roots() {
         for k in [2, 3, 4, 7] {
             let c = broadcast("k-ary", &[k, 1], (p, root), 1);
-            // Number of levels: the least d with 1 + k + .. + k^d ≥ P.
+            // Number of levels: the smallest d with 1 + k + .. + k^d ≥ P.
             let levels = (0u32..).find(|d| (0..=*d).map(|i| k.pow(i)).sum::<u32>() >= p).unwrap();
             assert_eq!(c.chain, levels, "P {p}, k {k}");
             assert!(c.messages.iter().all(|m| *m <= k));

@@ -67,8 +67,8 @@ fn results_on_nodes_of_any_sizes_and_orders() {
     }
 }
 
-/// They are for several nodes of which one has several ranks, and those that keep the order of the ranks for consecutive
-/// ones.
+/// The algorithms are for several nodes of which one has several ranks; those that keep the order of the ranks also
+/// need consecutive ranks.
 #[test]
 fn layouts_without_two_levels_are_refused() {
     for a in algorithms() {
@@ -93,9 +93,9 @@ fn peer(action: Action) -> Option<u32> {
     }
 }
 
-/// Only leaders send between nodes: the lowest ranks, but on its own node the root.
+/// Only leaders send between nodes: the lowest rank of each node, or the root on its node.
 #[test]
-fn leaders_alone_send_between_nodes() {
+fn only_leaders_send_between_nodes() {
     for nodes in regular(3, 4).into_iter().chain([numbered(&[5, 1, 1, 0, 5, 1, 2, 1])]) {
         let p = nodes.len() as u32;
         let node = |rank: u32| nodes[rank as usize];

@@ -164,7 +164,7 @@ impl Connection {
     }
 
     /// Reads bytes that have arrived, without waiting; ends the process if the launcher has closed the connection.
-    pub(super) fn glance(&mut self) {
+    pub(super) fn read_arrived(&mut self) {
         let mut bytes = [0; 64];
         match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
             // After this rank's last call the launcher may close the connection.

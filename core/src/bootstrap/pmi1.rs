@@ -58,7 +58,7 @@ impl Pmi1 {
         Self::only(launcher, size)
     }
 
-    /// Uses a connected stream socket: agrees on the version, and asks for the limits and the name of the job.
+    /// Uses a connected stream socket: agrees on the version, and requests the limits and the name of the job.
     ///
     /// # Errors
     /// `Launcher` if the launcher is gone, breaks the protocol, or speaks another version; `Timeout`.
@@ -198,7 +198,7 @@ impl Bootstrap for Pmi1 {
         if self.launcher.broken.is_some() {
             return;
         }
-        self.launcher.glance();
+        self.launcher.read_arrived();
         if !self.is_ours() {
             return;
         }
@@ -229,7 +229,7 @@ impl Bootstrap for Pmi1 {
         };
         // A failure is ignored: the caller exits in any case, and the launcher notices that too.
         let _ = self.launcher.send(line.end().as_bytes());
-        self.launcher.broken = Some("the rank has asked for the end of the job".into());
+        self.launcher.broken = Some("the rank has requested the end of the job".into());
     }
 }
 

@@ -137,7 +137,7 @@ impl Bootstrap for Pmi2 {
     }
 
     fn answer(&mut self, _waits_for: &dyn Fn() -> String) {
-        self.launcher.glance();
+        self.launcher.read_arrived();
     }
 
     fn finalize(&mut self) -> Result<()> {
@@ -153,7 +153,7 @@ impl Bootstrap for Pmi2 {
         let code = code.to_string();
         // A failure is ignored: the caller exits in any case, and the launcher notices that too.
         let _ = self.launcher.send(&request("abort", &[("isworld", "TRUE"), ("exitcode", &code), ("msg", &text)]));
-        self.launcher.broken = Some("the rank has asked for the end of the job".into());
+        self.launcher.broken = Some("the rank has requested the end of the job".into());
     }
 }
 

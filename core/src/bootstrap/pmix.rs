@@ -115,7 +115,7 @@ impl Functions {
         let library = launchers.map_or_else(|| open(LIBRARY.into()), Ok)?;
         // It stays loaded, because its own threads run until it is finalized, and the functions are used until then.
         let library = std::mem::ManuallyDrop::new(library);
-        // SAFETY: the names and types are those of the PMIx standard, which the name of the library stands for.
+        // SAFETY: the names and types are those of the PMIx standard, as the name of the library promises.
         unsafe {
             Ok(Self {
                 init: *library.get(b"PMIx_Init\0")?,
@@ -481,7 +481,7 @@ impl Bootstrap for Pmix {
         let text = CString::new(reason.replace('\0', " ")).unwrap_or_default();
         // A failure is ignored: the caller exits in any case, and the launcher notices that too.
         let _ = self.call(self.timeout.min(ABORT), move |client| client.abort(code, &text));
-        self.broken = Some("the rank has asked for the end of the job".into());
+        self.broken = Some("the rank has requested the end of the job".into());
     }
 }
 

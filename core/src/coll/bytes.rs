@@ -116,7 +116,7 @@ fn gather_records(team: &Team, purpose: &'static str, mine: &[u8], most: usize) 
         algorithm: named(&coll::allgather::bruck::ALGORITHM),
         ..Arguments::new(Operation::Allgather)
     };
-    // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
+    // SAFETY: the call is over when this returns, and the buffers have the lengths in the shape.
     unsafe { execute::run(team, &arguments) }?;
     let mut all = Gathered { records, record: len, long: None };
     let rest = |record: &[u8]| parts(record).0.saturating_sub(most) as u64;
@@ -166,7 +166,7 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         purpose: BYTES,
         ..Arguments::new(Operation::Gather)
     };
-    // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
+    // SAFETY: the call is over when this returns, and the buffers have the lengths in the shape.
     unsafe { execute::run(team, &arguments) }?;
     let mut rest = &all[..];
     let mut block = |len: &u64| {
@@ -206,7 +206,7 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
         purpose: BYTES,
         ..Arguments::new(Operation::Broadcast)
     };
-    // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
+    // SAFETY: the call is over when this returns, and the buffers have the lengths in the shape.
     unsafe { execute::run(team, &arguments) }?;
     let (len, first) = parts(&record);
     let mut all = room(team, len, Operation::Broadcast)?;

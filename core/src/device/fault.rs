@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::loopback::MOST_PACKETS;
+use super::loopback::MAX_PACKETS;
 use super::{
     Block, Capabilities, Change, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion,
     Sleep, Transfer, Update, Waker, WorkRequest, forward,
@@ -289,7 +289,7 @@ impl Faulty {
     /// Takes a credit for a message to a peer; returns false if the peer has none left.
     fn take_room(&self, peer: u32) -> bool {
         if self.room.get().is_none() && self.hit() {
-            self.room.set(Some((peer, MOST_PACKETS)));
+            self.room.set(Some((peer, MAX_PACKETS)));
         }
         match self.room.get() {
             Some((full, left)) if full == peer => {

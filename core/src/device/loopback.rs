@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The reference device: ranks are threads of one process, regions are memory of that process, and the thread that
-//! posts an operation carries it out at once, under the lock of the target's table of exposed regions.
+//! posts an operation carries it out immediately, under the lock of the target's table of exposed regions.
 //!
 //! It can be read as the specification of the device seam. [`Loopback::minimal`] leaves out everything that is
 //! optional: accumulates, and operations of more than one block; [`crate::service`] and the planner then compose them
@@ -34,7 +34,7 @@ const POST: &str = "post a work request";
 /// Longest packet.
 pub(super) const MAX_PACKET: usize = 4096;
 /// Maximum number of packets that wait for one rank; a post beyond it is `Busy`.
-pub(super) const MOST_PACKETS: usize = 64;
+pub(super) const MAX_PACKETS: usize = 64;
 
 /// Packets, completions and wake-ups that wait for one rank.
 #[derive(Default)]
@@ -267,7 +267,7 @@ impl Loopback {
         packet.with_parts(|header, body| unsafe { copy::gather(header, body, &mut bytes) });
         {
             let mut inbox = to.inbox();
-            if inbox.packets.len() >= MOST_PACKETS {
+            if inbox.packets.len() >= MAX_PACKETS {
                 return Ok(Posted::Busy);
             }
             inbox.packets.push_back((self.me, bytes));
@@ -351,7 +351,8 @@ impl Loopback {
     }
 }
 
-// SAFETY: memory is that of ranks of this process, which the hub keeps until it is released, and operations are done at once.
+// SAFETY: memory is that of ranks of this process, which the hub keeps until it is released, and operations are done
+// immediately.
 unsafe impl Device for Loopback {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

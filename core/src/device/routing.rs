@@ -12,9 +12,9 @@ use crate::settings::Settings;
 const VERSION: &str = "1";
 /// Maximum length of a file in bytes, and maximum number of nodes.
 const MAX_FILE_BYTES: usize = 64 << 20;
-const MOST_NODES: usize = 4096;
+const MAX_NODES: usize = 4096;
 /// Maximum number of names of devices.
-const MOST_DEVICES: usize = 256;
+const MAX_DEVICES: usize = 256;
 /// Number of ranges of sizes: small, medium, large.
 const RANGES: usize = 3;
 /// The range whose next nodes are used, since a pair of ranks has one connection: that of medium messages.
@@ -87,7 +87,7 @@ impl RoutingTable {
         read.map_err(|why| {
             Error::new(ErrorKind::Setting, "read the table of routes")
                 .cause(format!("FARSIDE_ROUTES: {path}: {why}"))
-                .remedy("make the file by `farside routes NETWORK.toml --output FILE`, on every host")
+                .remedy("make the file with `farside routes NETWORK.toml --output FILE`, on every host")
         })
     }
 
@@ -136,7 +136,7 @@ impl RoutingTable {
         match (key, row) {
             ("version", None) => *version = Some(value),
             ("nodes", None) => {
-                let nodes = strings(value).filter(|nodes| nodes.len() <= MOST_NODES).ok_or("no list of nodes")?;
+                let nodes = strings(value).filter(|nodes| nodes.len() <= MAX_NODES).ok_or("no list of nodes")?;
                 self.nodes = (0..).zip(nodes).map(|(number, name)| (name.to_owned(), number)).collect();
             }
             ("from", Some(row)) => row.from = one().ok_or("no node")?,
@@ -169,8 +169,8 @@ impl RoutingTable {
     fn device(&mut self, name: &str) -> std::result::Result<u8, String> {
         let known = self.devices.iter().position(|known| known == name);
         let number = known.unwrap_or(self.devices.len());
-        if number == MOST_DEVICES {
-            return Err(format!("more than {MOST_DEVICES} devices"));
+        if number == MAX_DEVICES {
+            return Err(format!("more than {MAX_DEVICES} devices"));
         }
         if known.is_none() {
             self.devices.push(name.to_owned());

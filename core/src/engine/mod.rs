@@ -160,7 +160,7 @@ impl Drop for RestoredDeadline<'_> {
 }
 
 /// Maximum number of nested deferred completions, each run from a wait of the previous one; this bounds the stack.
-const DEEPEST: u32 = 8;
+const MAX_DEPTH: u32 = 8;
 
 impl Engine {
     /// The engine of a rank on an open device. `oversubscribed` says whether ranks share this rank's processors, and
@@ -419,7 +419,7 @@ impl Engine {
             if let Some(r) = ready()? {
                 return Ok(r);
             }
-            if !self.turn(DEEPEST)? {
+            if !self.turn(MAX_DEPTH)? {
                 progress::pace(Pace::NEXT);
             }
         }
@@ -437,7 +437,7 @@ impl Engine {
                     self.checked(awaited)?;
                     self.answer_launcher(awaited);
                 }
-                let any = self.turn(DEEPEST);
+                let any = self.turn(MAX_DEPTH);
                 look();
                 any
             };

@@ -18,7 +18,7 @@ const OPTIONS: &str = "ranks=N, topology=(as `Topology`), and in nanoseconds lat
     refuses=RANK:REGISTRATIONS, stack=BYTES, nodes=NODESxRANKS:LATENCY:OVERHEAD (within a node); reorders, switch, incoherent-atomics, minimal, tuned";
 
 /// Maximum number of ranks of all nodes.
-const MOST_RANKS: u32 = 1 << 24;
+const MAX_RANKS: u32 = 1 << 24;
 
 /// Sets one option; `None` if its name is unknown or its value invalid.
 fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<Simulation> {
@@ -58,7 +58,7 @@ fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<
             let (nodes, each) = part()?.split_once('x')?;
             let (nodes, each): (u32, u32) = (nodes.parse().ok()?, each.parse().ok()?);
             let (latency, overhead): (f64, f64) = (part()?.parse().ok()?, part()?.parse().ok()?);
-            nodes.checked_mul(each).filter(|ranks| *ranks <= MOST_RANKS)?;
+            nodes.checked_mul(each).filter(|ranks| *ranks <= MAX_RANKS)?;
             network.nodes = Some(Nodes::consecutive(nodes, each, Interface::log_p(latency, overhead, overhead)));
         }
         "refuses" => simulation = simulation.refuses_memory(part()?.parse().ok()?, part()?.parse().ok()?),

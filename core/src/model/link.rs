@@ -32,11 +32,11 @@ const HANDLER: HandlerId = HandlerId(u16::MAX - 6);
 /// Context of the messages with which ranks report that they accept orders.
 const CONTEXT: u32 = u32::MAX;
 /// Maximum number of peers. Each has a cell in the leader's region; a peer's region has one for the leader.
-pub(super) const MOST_PEERS: usize = 64;
+pub(super) const MAX_PEERS: usize = 64;
 /// Distance of cells in bytes, and of blocks of a list beyond their length.
 const LINE: usize = 64;
 /// Offset of the data in a region.
-const DATA: usize = (MOST_PEERS + 1).next_multiple_of(2) * LINE;
+const DATA: usize = (MAX_PEERS + 1).next_multiple_of(2) * LINE;
 
 /// Bytes of memory for the data of a peer that receives only short messages.
 const ROOM: usize = 64 << 10;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::fit::{self, FanSamples, Point, Samples};
-use super::link::{End, MOST_PEERS, OP, Way};
+use super::link::{End, MAX_PEERS, OP, Way};
 use super::store::is_usable;
 use super::transfers::{self, Transfers};
 use super::{Fits, Models, Posting, Primitive};
@@ -37,7 +37,7 @@ struct Plan {
     eager: usize,
     /// Memory for messages.
     room: usize,
-    /// Numbers of messages p, for LoP.
+    /// The numbers of messages p, for LoP.
     fans: Vec<usize>,
     /// Whether the peer is on another node, so that transfers have cut-offs.
     inter: bool,
@@ -168,8 +168,8 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     let shares = |rank: &u32| job.device().shares_memory(*rank) || node(me).is_some() && node(*rank) == node(me);
     let intra = others.iter().all(shares);
     let (mut peers, mut rest): (Vec<u32>, Vec<u32>) = others.iter().partition(|rank| shares(rank) == intra);
-    if peers.len() > MOST_PEERS {
-        rest.extend(peers.drain(MOST_PEERS..));
+    if peers.len() > MAX_PEERS {
+        rest.extend(peers.drain(MAX_PEERS..));
     }
     let cut_offs = job.message_cut_offs();
     let read = if intra { cut_offs.read_intra } else { cut_offs.read_inter };
@@ -216,7 +216,7 @@ fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<
                 if is_over() {
                     return Ok(times);
                 }
-                by_fan(end, *way, *p, samples)?;
+                measure_fan(end, *way, *p, samples)?;
             }
         }
     }
@@ -247,7 +247,7 @@ fn received(end: &End<'_>, count: usize, len: usize, round_trip: f64) -> Result<
 }
 
 /// Measures each time of p messages once: scenarios 1 and 2 of LoP.
-fn by_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> Result<()> {
+fn measure_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> Result<()> {
     let len = if way.posting == Posting::Inline { INLINE } else { NORMAL };
     let each = |time: f64| time / p as f64;
     let [posted, round_trip] = end.ping(way, p, 1, len)?;

@@ -28,7 +28,7 @@ pub(crate) const MOST_ALONE: usize = 9 * LINE - 8;
 /// Places of a rank.
 pub(crate) const PLACES: usize = 4;
 /// Maximum number of ranks: each rank reads a line of every other rank.
-pub(crate) const MOST_RANKS: usize = 16;
+pub(crate) const MAX_RANKS: usize = 16;
 
 /// State of a rank's data in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

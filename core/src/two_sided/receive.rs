@@ -115,12 +115,12 @@ impl Mailbox {
         self.take_credits(&envelope, &unexpected);
         match unexpected.body {
             am::Unexpected::Whole(data) => {
-                receive.come(None);
+                receive.start_matched(None);
                 receive.fill(envelope, sink, Payload::Bytes(&data));
                 Ok(())
             }
             am::Unexpected::Held(token, _) => {
-                receive.come(Some(token));
+                receive.start_matched(Some(token));
                 let to = Rc::clone(receive);
                 let then = OnComplete::inline(move |received| to.complete(envelope, received));
                 am::deliver(self, token, sink, then).inspect_err(|_| self.forget_receive(receive))
@@ -153,7 +153,7 @@ impl Mailbox {
             return;
         }
         // The token is taken first, so that code that reenters from `abandon` does not find it.
-        if let Some(token) = receive.coming() {
+        if let Some(token) = receive.take_arriving() {
             am::abandon(self, token);
         }
         receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the receive was dropped"));

@@ -210,7 +210,7 @@ impl Receive {
 
     /// Starts the receive as matched: its message is arriving.
     #[inline]
-    pub(super) fn come(&self, token: Option<Token>) {
+    pub(super) fn start_matched(&self, token: Option<Token>) {
         self.token.set(token);
         self.ticket.set(None);
         self.stage.set(Stage::Coming);
@@ -248,7 +248,7 @@ impl Receive {
     /// Marks the receive as matched, and returns its sink.
     #[inline]
     pub(super) fn matched(&self, token: Option<Token>) -> Sink {
-        self.come(token);
+        self.start_matched(token);
         self.sink.take()
     }
 
@@ -260,7 +260,7 @@ impl Receive {
             (Some(kept), _) => {
                 // A memory sink owns nothing, so its drop is skipped.
                 std::mem::forget(sink);
-                self.came(envelope, data.len(), kept);
+                self.end_with(envelope, data.len(), kept);
             }
             // Bytes are passed in registers.
             (None, Payload::Bytes(bytes)) => self.fill_bytes(envelope.source, envelope.tag, sink, bytes),
@@ -276,24 +276,24 @@ impl Receive {
     }
 
     /// Takes the token of the message whose bytes are arriving, if any.
-    pub(super) fn coming(&self) -> Option<Token> {
+    pub(super) fn take_arriving(&self) -> Option<Token> {
         self.token.take()
     }
 
     /// Ends the receive with a message that has arrived completely and goes to `sink`.
     pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: Payload<'_>) {
         if let Some(kept) = sink.take_into_memory(data) {
-            return self.came(envelope, data.len(), kept);
+            return self.end_with(envelope, data.len(), kept);
         }
         match sink.take_whole(data) {
-            Ok(kept) => self.came(envelope, data.len(), kept),
+            Ok(kept) => self.end_with(envelope, data.len(), kept),
             Err(e) => self.fail(e),
         }
     }
 
     /// Ends the receive: the first `kept` of `len` bytes are in the sink.
     #[inline(always)]
-    fn came(&self, envelope: Envelope, len: usize, kept: usize) {
+    fn end_with(&self, envelope: Envelope, len: usize, kept: usize) {
         self.status.set(Status { source: envelope.source, tag: envelope.tag, len, kept });
         self.stage.set(Stage::Ended);
         if self.is_watched.get() {
@@ -304,7 +304,7 @@ impl Receive {
     /// Ends the receive with data that is in its sink, or an error.
     pub(super) fn complete(&self, envelope: Envelope, received: Result<Received>) {
         match received {
-            Ok(received) => self.came(envelope, received.len, received.kept),
+            Ok(received) => self.end_with(envelope, received.len, received.kept),
             Err(e) => self.fail(e),
         }
     }

@@ -10,7 +10,7 @@ use farside_core::{Job, Result, Team};
 use super::model::{Case, Made, Placing};
 use super::{every_size, quick};
 
-/// Values of the parameters: the defaults, the least values, and values above the defaults.
+/// Values of the parameters: the defaults, the minimum values, and values above the defaults.
 fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
     let of = |f: fn(u32, u32, u32) -> u32| a.parameters.iter().map(|p| f(p.default, p.least, p.most)).collect();
     let mut all: Vec<Vec<u32>> = vec![of(|d, _, _| d), of(|_, least, _| least), of(|d, _, most| most.min(d + 2))];
@@ -46,7 +46,7 @@ fn cases(a: &'static Algorithm, p: usize) -> Vec<Case> {
             cases.push(Case { placing: Placing::Displaced, irregular, ..plain });
         }
     }
-    // More bytes than are sent without asking the receiver.
+    // These are more bytes than are sent without a request to the receiver.
     let long = if quick() { 3000 } else { 20_000 };
     if a.operation != O::Barrier {
         cases.push(Case { algorithm: Some(a), commutative: a.commutative, elements: long, ..Case::new(a.operation) });
@@ -95,8 +95,8 @@ fn check_all(operation: Operation) {
     });
 }
 
-/// Long messages in packets, sent with and without asking the receiver, whatever the device does by default; also ones
-/// that arrive before their steps.
+/// Long messages in packets, sent with and without a request to the receiver, whatever the device does by default; some
+/// arrive before their steps.
 #[test]
 fn long_messages_in_packets() {
     for cut_offs in
@@ -142,7 +142,7 @@ operations! {
     neighbor_alltoall: NeighborAlltoall;
 }
 
-/// Runs that are kept for repeated calls are those of the same neighbours.
+/// Runs that are cached for repeated calls are used only for the same neighbours.
 #[test]
 fn neighbors_of_a_call_are_not_those_of_the_one_before() {
     every_size(|job| {

@@ -171,7 +171,7 @@ fn split_orders_by_key_and_keeps_colors_apart() {
                 assert!(team.members().iter().map(|m| *m as usize).eq(want.iter().copied()));
                 assert_eq!(team.job_rank(team.rank())?, me as u32);
                 assert_eq!(team.job_rank(team.size()).unwrap_err().kind(), ErrorKind::NoSuchRank);
-                // Both colors at once, each many times, so that mixed traffic would show.
+                // Both colors communicate at the same time, many times, so that mixed traffic would show.
                 for i in 0..20 {
                     let all = coll::allgather(team, &[me as u8, i])?;
                     assert!(all.iter().zip(&want).all(|(b, r)| *b == [*r as u8, i]), "{all:?}");

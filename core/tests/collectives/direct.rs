@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Direct algorithms on a device: messages, bytes and copies of each rank are those of the schedule; memory that cannot be
-//! lent goes through memory of the device; a call that one rank gives up fails at all.
+//! Direct algorithms on a device: messages, bytes and copies of each rank are those of the schedule; memory that cannot
+//! be lent is copied through memory of the device; a call that one rank gives up fails at all ranks.
 
 use farside_core::coll::execute::{self, Arguments, Memory, Shape};
 use farside_core::coll::operation::Operation as O;
@@ -13,7 +13,7 @@ use farside_core::{ErrorKind, Job, Result, Team};
 use super::model::{COMPOSE, Case, Made, Placing, compose, reduction, value};
 use super::some_sizes;
 
-/// Elements of a vector or block: more than a message has that is sent without asking the receiver.
+/// Elements of a vector or block: more than are sent without a request to the receiver.
 const ELEMENTS: u64 = 30_000;
 const OPERATIONS: [O; 10] = [
     O::Broadcast,
@@ -32,7 +32,7 @@ fn case(operation: O, elements: u64) -> Case {
     Case { algorithm: table::named(operation, "direct"), elements, ..Case::new(operation) }
 }
 
-/// The settings of the environment with this one.
+/// The settings of the environment, with this one changed.
 fn with(name: &str, value: &str) -> Settings {
     let lookup = |of: &str| if of == name { Some(value.to_owned()) } else { std::env::var(of).ok() };
     Settings::from_lookup(lookup).unwrap()
@@ -49,7 +49,7 @@ fn moved(operation: O, me: u64, p: u64, block: u64) -> [u64; 2] {
         O::Allgather | O::Alltoall | O::ReduceScatter => [others * block, 0],
         O::Reduce => [others * part, if is_root { 0 } else { part }],
         O::Allreduce | O::Scan => [others * part, others * part],
-        // Not the vector of the last rank, and no result at the first.
+        // The vector of the last rank is not moved, and the first rank has no result.
         O::Exscan => [(others - u64::from(me < others)) * part, (others - u64::from(me > 0)) * part],
         _ => unreachable!(),
     }
@@ -67,7 +67,7 @@ fn messages(operation: O, me: u64, p: u64) -> u64 {
 
 fn counted(team: &Team, operation: O, in_place: bool) -> Result<()> {
     let (me, p) = (team.rank() as u64, team.size() as u64);
-    // A multiple of every number of ranks: all parts are equal.
+    // The number is a multiple of every number of ranks, so all parts are equal.
     let mut made = Made::new(team, Case { in_place, ..case(operation, ELEMENTS) });
     team.barrier()?;
     let before = team.job().stats();
@@ -88,7 +88,7 @@ fn counted(team: &Team, operation: O, in_place: bool) -> Result<()> {
 
 #[test]
 fn messages_bytes_and_copies_of_direct_algorithms() {
-    // Ranks that wait long would ask each other by messages.
+    // Ranks that wait long would send each other messages.
     let settings = with("FARSIDE_PEER_CHECK_MS", "2000");
     for p in some_sizes() {
         Job::threads_with(p as usize, &settings, |job| {
@@ -218,7 +218,7 @@ fn a_call_that_one_rank_drops_fails_at_all() {
                 if team.rank() == 0 {
                     drop(call);
                 } else {
-                    // Rank 0 may have done its part before.
+                    // Rank 0 may have done its part already.
                     match call.wait() {
                         Ok(()) => made.assert(),
                         Err(e) => {

@@ -80,7 +80,7 @@ fn rank(operation: Operation, form: Form) -> Result<()> {
     Ok(())
 }
 
-/// Not a test of its own: the program of the ranks.
+/// This is not a test of its own, but the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(case) = std::env::var(CASE) else { return };

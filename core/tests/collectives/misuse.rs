@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Ranks that disagree, and calls that no rank can make: every waiting rank gets an error, and the team can be used on.
+//! Ranks that disagree, and calls that no rank can make: every waiting rank gets an error, and the team remains usable.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn disagree(
     disagree_on(true, p, call, fails, check);
 }
 
-/// Like `disagree`, on a team without a signal array if `split`, else on the world team.
+/// Like `disagree`, on a team without a signal array if `split`, otherwise on the world team.
 pub(crate) fn disagree_on(
     split: bool,
     p: u32,
@@ -132,7 +132,7 @@ fn other_algorithms_are_a_mismatch_that_names_both() {
 
 #[test]
 fn other_roots_are_a_mismatch() {
-    // The odd rank takes itself for the root, or another rank.
+    // The odd rank passes itself, or another rank, as the root.
     let cases = Operation::ALL.into_iter().filter(|o| o.is_rooted()).flat_map(|o| [(o, 1), (o, 2)]);
     for (operation, odd) in cases {
         for p in some_sizes().filter(|p| *p > odd as u32) {
@@ -145,8 +145,8 @@ fn other_roots_are_a_mismatch() {
     }
 }
 
-/// A rank that only sends has completed the call when the root finds the disagreement. Its later calls must not fail by
-/// it.
+/// A rank that only sends has completed the call when the root finds the disagreement. Its later calls must not fail
+/// because of it.
 #[test]
 fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
     let cases = [Operation::Gather, Operation::Reduce].into_iter().flat_map(|o| [(o, true), (o, false)]);
@@ -165,7 +165,7 @@ fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
             let named = |rank: usize, e: Error| {
                 let text = e.to_string();
                 mismatch(rank, e);
-                // In a tree, ranks other than the root may be the first that find it.
+                // In a tree, a rank other than the root may be the first to find it.
                 let names =
                     ["data: ", "160 bytes at rank ", "80 bytes at rank "].iter().all(|part| text.contains(part));
                 assert!(rank != 1 || names, "{text}");
@@ -218,7 +218,7 @@ fn other_roots_of_a_persistent_call_are_a_mismatch() {
     }
 }
 
-/// A late rank is asked for its messages, and then makes the call: no rank fails.
+/// The others ask a late rank for its messages, and then it makes the call: no rank fails.
 #[test]
 fn late_rank_that_is_asked_is_waited_for() {
     for p in some_sizes() {
@@ -330,7 +330,7 @@ fn call_after_the_end_of_the_job_is_an_error() {
     .unwrap();
 }
 
-/// Settings with frequent checks of the peers, so that a rank soon asks for missing messages that show a disagreement.
+/// Settings with frequent checks of the peers, so that a rank soon requests missing messages that show a disagreement.
 pub(crate) fn soon() -> Settings {
     let find =
         |name: &str| if name == "FARSIDE_PEER_CHECK_MS" { Some("5".to_owned()) } else { std::env::var(name).ok() };
@@ -340,7 +340,7 @@ pub(crate) fn soon() -> Settings {
 /// Signals of a barrier have no messages that could be compared with those of other calls.
 #[test]
 fn collective_where_others_call_a_barrier_is_a_mismatch() {
-    // A root that only sends comes to its next barrier; a root that waits is still in its call.
+    // A root that only sends reaches its next barrier; a root that waits is still in its call.
     for (operation, odd) in [(Operation::Broadcast, 0), (Operation::Broadcast, 1), (Operation::Allreduce, 1)] {
         for (p, elements) in some_sizes().flat_map(|p| [(p, 1), (p, 1000)]) {
             let wrong = |job: &Job| {
@@ -363,7 +363,7 @@ fn collective_where_others_call_a_barrier_is_a_mismatch() {
     }
 }
 
-/// A rank that comes to the end of the job is named in the errors of the ranks that wait for it.
+/// A rank that reaches the end of the job is named in the errors of the ranks that wait for it.
 #[test]
 fn rank_that_ends_is_named_to_those_that_wait_for_it() {
     type Wait = fn(&Team, &SignalArray) -> Result<()>;
@@ -381,7 +381,7 @@ fn rank_that_ends_is_named_to_those_that_wait_for_it() {
                 return Ok(());
             }
             let e = wait(&team, &signals).expect_err("a rank has ended");
-            // A rank that got the error may come to the end itself before another rank has asked.
+            // A rank that got the error may itself reach the end before another rank has asked.
             let blamed = e.blamed_number().filter(|rank| *rank != job.rank_number() && (p > 2 || *rank == 1));
             assert!(e.kind() == ErrorKind::PeerLost && blamed.is_some(), "{e}");
             assert!(e.to_string().contains("the end of the job"), "{e}");
@@ -393,7 +393,7 @@ fn rank_that_ends_is_named_to_those_that_wait_for_it() {
     }
 }
 
-/// No device is opened before: the folder of shared memory does not exist.
+/// The job fails before a device is opened: the folder of shared memory does not exist.
 #[test]
 fn a_job_whose_setting_names_no_algorithm_does_not_start() {
     let set = |name: &str| match name {

@@ -16,7 +16,7 @@ mod wrong_algorithms;
 use farside_core::{Job, Result};
 use farside_harness::quick;
 
-/// Whether the environment asks for a network: the verbs device, alone or between nodes, or tcp.
+/// Whether the environment selects a network: the verbs device, alone or between nodes, or tcp.
 fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|device| matches!(&*device, "verbs" | "route" | "tcp"))
 }
@@ -27,7 +27,8 @@ fn some_sizes() -> impl Iterator<Item = u32> {
 }
 
 fn every_size(f: impl Fn(&Job) -> Result<()> + Sync) {
-    // A quick run goes up to five: a power of two and others. Over verbs, numbers that differ in the path of messages.
+    // A quick run goes up to five: a power of two and others. Over verbs, it uses numbers that differ in the path of
+    // messages.
     let sizes = match (verbs(), quick()) {
         (true, _) => 2..=4,
         (false, true) => 1..=5,

@@ -167,7 +167,7 @@ pub(crate) struct Case {
     pub operation: Operation,
     pub algorithm: Option<&'static Algorithm>,
     pub root: usize,
-    /// Elements of a vector or a block.
+    /// The number of elements of a vector or a block.
     pub elements: u64,
     /// Whether blocks have different sizes, some of them zero.
     pub irregular: bool,
@@ -290,8 +290,8 @@ impl Made {
         }
     }
 
-    /// Fills the input, and the output with the data in place or else with values that are not in the result. Addresses
-    /// do not change.
+    /// Fills the input, and the output: with the data of a call in place, otherwise with values that are not in the
+    /// result. Addresses do not change.
     pub(crate) fn fill(&mut self) {
         use Operation as O;
         let (case, me) = (self.case, self.rank);

@@ -79,7 +79,7 @@ fn barriers_of_a_team_wait_for_all_ranks() {
     });
 }
 
-/// Ranks that disagree in the number of collectives before a barrier get an error.
+/// Ranks that disagree about the number of collectives before a barrier get an error.
 #[test]
 fn barriers_of_a_team_find_other_calls() {
     let run = simulation(&[0, 0, 1, 1]).run(|job| {

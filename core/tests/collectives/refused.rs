@@ -63,8 +63,8 @@ fn idle(job: &Job, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Ranks are refused before or after the others have made the call, on a team whose short calls go by signals and on one
-/// without a signal array, and make it again. The next calls have the right data, too.
+/// The call of a rank is refused before or after the others have made it, on a team whose short calls use signals and
+/// on one without a signal array, and the rank makes it again. The next calls have the right data, too.
 #[test]
 fn retry_of_a_refused_call_is_the_call_of_the_others() {
     for p in some_sizes() {
@@ -91,7 +91,7 @@ fn retry_of_a_refused_call_is_the_call_of_the_others() {
 }
 
 /// The rank makes the next call instead. All ranks whose call needs others get a mismatch, those that have continued
-/// wait in the last call until the rank comes to the end, and none waits forever.
+/// wait in the last call until the rank reaches the end, and none waits forever.
 #[test]
 fn another_call_in_place_of_a_refused_one_is_a_mismatch() {
     use Operation as O;

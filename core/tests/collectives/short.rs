@@ -31,7 +31,7 @@ fn cases(p: usize) -> Vec<Case> {
         let algorithm = names.into_iter().find_map(|name| farside_core::coll::table::named(operation, name));
         let has_block_for_each =
             matches!(operation, Operation::Scatter | Operation::Alltoall | Operation::ReduceScatter);
-        // Longer calls go through signals only where ranks share processors.
+        // Longer calls use signals only where ranks share processors.
         let most = if has_block_for_each { 71 / p as u64 } else { 71 };
         for (elements, in_place) in [(1, false), (3, true), (most / 3, false), (most, false)] {
             let in_place = in_place
@@ -68,7 +68,7 @@ fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
             assert!(!by_signal || (job.stats() - before).messages() == 1, "{case:?}");
             made.assert();
         }
-        // Calls by messages in between let ranks run ahead of each other.
+        // Calls that use messages in between let ranks run ahead of each other.
         let mut long =
             Made::new(&team, Case { root: round % team.size(), elements: 9, ..Case::new(Operation::Broadcast) });
         long.run(&team, &[])?;
@@ -80,7 +80,7 @@ fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
 #[test]
 fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
     every_size(|job| one_after_the_other(job, if verbs() { 3 } else { 20 }));
-    // The most ranks that exchange signals, and one more.
+    // The maximum number of ranks that exchange signals, and one more.
     if !verbs() {
         for p in [16, 17] {
             Job::threads(p as usize, |job| one_after_the_other(job, 4)).unwrap_or_else(|e| panic!("{p} ranks: {e}"));

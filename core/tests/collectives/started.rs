@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Started calls: several at once, completed in every order, on several teams; persistent calls; dropped calls.
+//! Started calls: several at the same time, completed in every order, on several teams; persistent calls; dropped
+//! calls.
 
 use farside_core::coll::execute::{self, CallMode, Prepared};
 use farside_core::coll::operation::Operation;
@@ -92,7 +93,7 @@ fn started_on_several_teams_do_not_mix() {
     });
 }
 
-/// A call continues while its rank waits for something else.
+/// A call makes progress while its rank waits for something else.
 #[test]
 fn started_goes_on_in_a_barrier() {
     every_size(|job| {
@@ -136,7 +137,7 @@ fn persistent_of_every_operation_start_again_in_any_order() {
     });
 }
 
-/// A root may be many rounds ahead: messages of one round must not be taken for those of another.
+/// A root may be many rounds ahead: messages of one round must not be confused with those of another.
 #[test]
 fn persistent_broadcast_of_a_root_that_runs_ahead_keeps_the_rounds_apart() {
     every_size(|job| {

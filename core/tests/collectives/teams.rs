@@ -170,7 +170,7 @@ fn barrier_lets_no_rank_out_before_the_last_is_in() {
     every_size(|job| barriers(&job.world()?, 50, &entered));
 }
 
-/// Barriers by messages, during the construction of the signal array, and by signals.
+/// Barriers with messages, during the construction of the signal array, and with signals.
 #[test]
 fn barrier_of_a_new_team_lets_no_rank_out_before_the_last_is_in() {
     let entered = Entered::default();
@@ -218,7 +218,7 @@ fn signal_array_of_different_lengths_is_a_mismatch() {
     }
 }
 
-/// A word may hold any value, also those by which a device without an answer is recognized.
+/// A word may hold any value, even those that mean that a device has no answer yet.
 #[test]
 fn compare_swap_returns_any_value_of_a_word() {
     let settings = Settings::from_lookup(|name| (name == "FARSIDE_TEST_FAULT").then(|| "unmapped".to_owned())).unwrap();

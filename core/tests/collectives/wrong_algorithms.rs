@@ -1,5 +1,5 @@
-//! Algorithms of a program whose schedules cannot be executed: each is an error at every rank, no memory is touched, and
-//! the team can be used on.
+//! Algorithms of a program whose schedules cannot be executed: each is an error at every rank, no memory is touched,
+//! and the team remains usable.
 
 use farside_core::coll::execute::{Arguments, CallMode, Prepared};
 use farside_core::coll::operation::{Algorithm, Call, Operation};
@@ -21,7 +21,7 @@ const OWN: Algorithm = Algorithm {
 const IN: Slice = Slice::input(0, 1);
 const OUT: Slice = Slice::output(0, 1);
 
-/// A schedule that `steps` fill.
+/// A schedule that `steps` fills.
 fn schedule(call: &Call<'_>, parts: u32, steps: impl FnOnce(&mut Builder)) -> Schedule {
     let mut b = call.builder(parts);
     steps(&mut b);
@@ -41,7 +41,7 @@ macro_rules! wrong {
     };
 }
 
-/// Algorithms, whether their call is in place, and what the error says.
+/// Algorithms, whether their call is in place, and the text of the error.
 static WRONG: &[(Algorithm, bool, &str)] = wrong! {
     // In a call in place there is no input.
     Allreduce, true, "reads the input of a call in place", |call| {
@@ -155,7 +155,7 @@ impl Drop for PanicsAgain {
 
 static PANICS_BEFORE: Algorithm = Algorithm { applies: |_| panic!("before"), ..OWN };
 
-/// Makes a call that must be refused, by an algorithm.
+/// Makes a call with an algorithm; it must be refused.
 fn refused(team: &Team, case: Case, algorithm: &'static Algorithm) -> Error {
     Made::new(team, case).with(&[], |arguments| {
         let arguments = Arguments { algorithm: Some((algorithm, &[])), ..arguments.clone() };
@@ -163,7 +163,7 @@ fn refused(team: &Team, case: Case, algorithm: &'static Algorithm) -> Error {
     })
 }
 
-/// Makes a right call.
+/// Makes a correct call.
 fn goes_on(team: &Team) -> Result<()> {
     let mut sum = Made::new(team, Case::new(Operation::Allreduce));
     sum.run(team, &[])?;

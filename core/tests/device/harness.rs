@@ -37,7 +37,7 @@ impl Config {
             quick: quick(),
             packet_room: match self.device {
                 Some(_) => Some(Box::new(|_| 64..=64)),
-                // Credits come back when half of them are used.
+                // Credits are returned when half of them are used.
                 None if self.is_tcp() => Some(Box::new(|len| 64 / (1 + len / 2048)..=128 / (1 + len / 2048))),
                 // The send queue of an HCA fills up at other lengths.
                 None if verbs() => None,
@@ -63,7 +63,7 @@ impl Config {
     }
 }
 
-/// Settings with the given values and defaults otherwise. Of the environment only the choice of the device counts.
+/// Settings with the given values and defaults otherwise. The environment determines only the device.
 pub(crate) fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")

@@ -18,8 +18,8 @@ use crate::world::pattern;
 
 const LEN: usize = 1 << 20;
 
-/// Pages that `malloc` has given. A test is not the only thread of its process, so the parts of pages at the edges of other
-/// buffers are read by a system call.
+/// Pages that `malloc` has returned. A test is not the only thread of its process, so the parts of pages at the edges,
+/// which other buffers share, are read with a system call.
 struct Pages(*mut u8, Layout);
 
 impl Pages {
@@ -171,7 +171,7 @@ fn freed_buffers_are_forgotten() {
             drop(pages);
             let mut buffer = pattern(round, LEN + round * 4096);
             several(&buffer, round)?;
-            // Grows, most likely at another address.
+            // The buffer grows, most likely at another address.
             let more = pattern(100 + round, 3 * buffer.len());
             buffer.resize(more.len(), 0);
             buffer.copy_from_slice(&more);
@@ -267,7 +267,7 @@ fn bytes_that_stay_moved_are_limited() {
     });
 }
 
-/// Pins memory, as a library does that hands it to a device; `None` if the system does not allow that.
+/// Pins memory, like a library that hands it to a device; `None` if the system does not allow that.
 fn pin(bytes: &'static mut [u8]) -> Option<i64> {
     const REGISTER_BUFFERS: i64 = 0;
     let (mut parameters, one) = ([0u64; 15], 1i64);

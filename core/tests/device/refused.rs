@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Odd places to run: what the system refuses to a rank, and what stands in for it. The table is that of `core/README.md`.
+//! Systems that refuse calls to a rank, and the replacements that the library uses. The table is that of
+//! `core/README.md`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -12,9 +13,9 @@ use farside_harness::{Finished, Marked, refuse, refuse_opens, skip, works};
 use crate::system::{collect_long_blocks, use_user_memory};
 use crate::world::{World, pattern};
 
-/// What a rank refuses to itself: system calls, and the error of these.
+/// The system calls that a rank makes fail, and their error.
 const CALLS: &str = "FARSIDE_TEST_REFUSED";
-/// The rank that may not open memory of others.
+/// The rank that must not open memory of others.
 const UNMAPPED: &str = "FARSIDE_TEST_UNMAPPED";
 /// A user without rights of its own.
 const PLAIN_USER: u32 = 65534;
@@ -104,8 +105,7 @@ fn own_program() -> String {
     std::env::current_exe().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Checks that both ranks have ended well with this device, and that rank 0 says once that another one stands in for shared
-/// memory, if it does.
+/// Checks that both ranks have succeeded with this device, and that rank 0 reports once if it replaces shared memory.
 fn check(what: &str, device: &str, done: &Finished) {
     assert_eq!(done.code, Some(0), "{what}: {done:?}");
     assert_eq!(done.out.matches(&format!("device {device}\n")).count(), 2, "{what}: {done:?}");

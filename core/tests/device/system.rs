@@ -73,7 +73,7 @@ pub(crate) fn collect_long_blocks(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Writes to memory that `remap` leaves alone, with more bytes than `process_vm_writev` is used for where it is
+/// Writes to memory that `remap` leaves unchanged, with so many bytes that `process_vm_writev` is used if it is
 /// allowed.
 fn use_shared_mapping(job: &Job) -> Result<bool> {
     use farside_core::device::{Block, Operation, Place};
@@ -107,7 +107,7 @@ fn process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy() {
             assert!(matches!(e.kind(), ErrorKind::Forbidden | ErrorKind::Aborted), "{e}");
             let text = e.to_string();
             assert!(text.contains("FARSIDE_SHM_USER_MEMORY=ring") && text.contains("ptrace_scope"), "{text}");
-            // The job still works.
+            // The job remains usable.
             job.world()?.barrier()
         })
         .unwrap();

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Faults that a device may have: lost messages keep their order, a dead rank is lost and not unknown, atomics are not
-//! coherent with the processor's accesses. The trace of a run.
+//! Faults that a device may have: lost messages keep their order, a dead rank is reported as lost, not as unknown,
+//! atomics are not coherent with the processor's accesses. The trace of a run.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -58,7 +58,7 @@ fn add(job: &Job, word: &RemoteRegion, add: u64) -> Result<u64> {
     Ok(old.get())
 }
 
-/// A signal that is on its way when its sender forgets the region arrives.
+/// A signal in transit arrives even if its sender forgets the region meanwhile.
 #[test]
 fn signal_outlives_the_import_of_its_region() {
     let run = Simulation::new(2).run(|job| {
@@ -113,7 +113,7 @@ fn atomics_of_an_interface_need_not_be_coherent() {
                     return Ok(Vec::new());
                 }
                 let mut seen = Vec::new();
-                // Until the answer has left, and no message comes.
+                // The rank waits until the answer has left, and no message arrives.
                 for _ in 0..40 {
                     job.device().compute(Duration::from_nanos(50));
                     seen.push(word.load(Ordering::SeqCst));
@@ -123,7 +123,7 @@ fn atomics_of_an_interface_need_not_be_coherent() {
                 }
                 job.world()?.barrier()?;
                 seen.push(word.load(Ordering::SeqCst));
-                // An addition of one's own by the interface is seen at once.
+                // A rank sees its own addition through the interface immediately.
                 assert_eq!(add(job, &remotes[0], 1)?, *seen.last().unwrap());
                 assert_eq!(word.load(Ordering::SeqCst), seen.last().unwrap() + 1);
                 Ok(seen)

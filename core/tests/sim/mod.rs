@@ -14,7 +14,7 @@ mod trees;
 use farside_conformance::{Check, Setup, Subject};
 use farside_core::sim::{Network, Simulation};
 
-/// Conformance with the seam, with delays and reordering by several seeds.
+/// Conformance with the seam, with delays and reordering from several seeds.
 fn conforms(check: &Check) {
     let hostile = Network { jitter: 5000.0, reorders: true, loss: 0.05, retry: 4000.0, ..Network::default() };
     for seed in 0..4 {

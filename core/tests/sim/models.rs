@@ -45,7 +45,7 @@ fn parameters_of_a_simulated_network_come_back() {
         for primitive in Primitive::ALL {
             let fits = all[0].of(primitive).unwrap();
             let found = fits.log_gp.model;
-            // No processor takes a write.
+            // A write takes no processor time.
             let receive = if primitive == Primitive::Messages { given.receive_overhead } else { 0.0 };
             for (name, found, given) in [
                 ("L", found.latency, given.latency),

@@ -14,12 +14,12 @@ use farside_core::{Result, Team};
 
 use super::times::{time_of, with};
 
-/// Between nodes about as fast as TCP, whose overhead is that of the kernel on both sides.
+/// The interface between nodes: about as fast as TCP, whose overhead is that of the kernel on both sides.
 fn tcp() -> Interface {
     Interface { gap_per_byte: 0.8, ..Interface::log_p(10_000.0, 5000.0, 5000.0) }
 }
 
-/// Within a node.
+/// The interface within a node.
 fn memory() -> Interface {
     Interface { gap_per_byte: 0.05, ..Interface::log_p(300.0, 50.0, 50.0) }
 }
@@ -115,7 +115,7 @@ fn two_levels_beside_flat_algorithms() {
     }
 }
 
-/// The choice by a model that was measured between nodes, and confirmed by calls, is one in two levels.
+/// The choice of a model that was measured between nodes and confirmed by calls is an algorithm in two levels.
 #[test]
 fn measured_choices_are_in_two_levels() {
     for (name, nodes) in layouts() {
@@ -141,8 +141,8 @@ fn measured_choices_are_in_two_levels() {
     }
 }
 
-/// The predictor has the links of nodes: barriers by messages take the times that LogP gives their schedules, but where a
-/// processor or an interface is wanted at one time by several messages, and the order is another.
+/// The predictor has the links of nodes: barriers with messages take the times that LogP gives their schedules, except
+/// where several messages need a processor or an interface at the same time and are served in another order.
 #[test]
 fn barriers_take_the_times_of_log_p_on_nodes() {
     let (network, within) = (Interface { gap_per_byte: 0.0, ..tcp() }, Interface { gap_per_byte: 0.0, ..memory() });

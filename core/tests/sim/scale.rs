@@ -26,8 +26,8 @@ fn predicted(algorithm: &Algorithm, ranks: u32, bytes: u64, interface: Interface
     predict_algorithm(algorithm, call, Bytes::Vector(bytes), &LogGP::from(interface)).unwrap().time
 }
 
-/// A barrier by messages and an allreduce of 8 bytes take the predicted times. The barrier of a team takes signals instead,
-/// which no processor receives.
+/// A barrier with messages and an allreduce of 8 bytes take the predicted times. The barrier of a team uses signals
+/// instead, which no processor receives.
 #[test]
 fn barrier_and_allreduce_of_many_ranks_take_the_predicted_time() {
     let interface = Interface::log_p(1000.0, 100.0, 100.0);
@@ -69,7 +69,8 @@ fn a_million_ranks_are_predicted() {
             let time = predicted(named(operation, name), ranks, bytes, interface);
             let what = format!("{} by {name}, {bytes} bytes", operation.name());
             println!("{what:>40} {ranks:>8} {:>10.2} {:>9.2}", time / 1e3, begin.elapsed().as_secs_f64());
-            // Logarithmic: ten times as many ranks take at most four rounds more, and two for the odd ones.
+            // The growth is logarithmic: ten times as many ranks take at most four more rounds, and two for the odd
+            // ones.
             let rounds = f64::from(coll::log2_up(ranks as usize) as u32);
             assert!(time > last && time <= (rounds + 3.0) * (2400.0 + 0.1 * bytes as f64), "{what}, {ranks}: {time}");
             last = time;

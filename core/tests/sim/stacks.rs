@@ -17,7 +17,7 @@ fn child(name: &str, fault: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let (_, module) = module_path!().split_once("::").unwrap();
     command.args(["--exact", &format!("{module}::{name}"), "--nocapture", "--test-threads=1"]).env(FAULT, fault);
-    // A core file is of no use.
+    // No core file is needed.
     command.env("RUST_BACKTRACE", "0").output().unwrap()
 }
 
@@ -44,7 +44,7 @@ fn simulate(seed: u64, f: impl Fn()) -> Result<()> {
 fn overflow_names_rank_seed_and_setting() {
     let thread = |f: &'static (dyn Fn() + Sync)| drop(std::thread::spawn(f).join());
     match std::env::var(FAULT).as_deref() {
-        // Not the first simulation of the process, nor the only one.
+        // This is neither the first simulation of the process nor the only one.
         Ok("overflow") => {
             simulate(1, || {}).unwrap();
             return simulate(77, || thread(&|| simulate(2, || _ = black_box(recurse(20))).unwrap()))
@@ -86,7 +86,7 @@ fn stack_that_is_too_small_is_refused() {
         assert!(e.to_string().contains(&format!("a stack of {bytes} bytes")), "{e}");
         assert!(e.to_string().contains("at least 65536 bytes"), "{e}");
     }
-    // The least one is enough for a rank that starts, communicates, and ends.
+    // The smallest stack is enough for a rank that starts, communicates, and ends.
     let run = Simulation::new(5).stack(64 << 10).run(|job| {
         let world = job.world()?;
         world.barrier()?;

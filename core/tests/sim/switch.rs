@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The barrier in the switch: no rank leaves before all have entered, whatever is lost; its times and messages; groups, ids,
-//! and members that do not come.
+//! The barrier in the switch: no rank leaves before all have entered, whatever is lost; its times and messages; groups,
+//! ids, and members that never arrive.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use farside_core::{ErrorKind, Job, Result, Team};
 
 use super::times::{time_of, with};
 
-/// A setting, and its value by which each team takes the barrier in the switch.
+/// A setting, and its value that makes each team use the barrier in the switch.
 const COLL: &str = "FARSIDE_COLL";
 const SWITCH: &str = "barrier:switch";
 
@@ -76,7 +76,8 @@ fn no_rank_leaves_before_all_have_entered() {
                 for number in 0..BARRIERS {
                     meet(&world, work(job.rank(), number, seed), &mut times)?;
                 }
-                // Participate, and one request for each barrier but the first; rank 0 has asked for the id.
+                // Each rank sends a request to participate, and one for each barrier except the first; rank 0 has
+                // requested the id.
                 assert_eq!(switch_requests(job), (BARRIERS + usize::from(job.rank() == 0)) as u64);
                 Ok(times)
             });
@@ -85,7 +86,8 @@ fn no_rank_leaves_before_all_have_entered() {
     }
 }
 
-/// Teams that overlap, some of them at once, made and dropped again: fewer ids than teams in all.
+/// Teams that overlap, some of them at the same time, are made and dropped again: there are fewer ids than teams in
+/// total.
 #[test]
 fn several_groups_at_once() {
     const ROUNDS: usize = 5;
@@ -149,7 +151,7 @@ fn predicted(choice: &str, ranks: u32, model: &LogGP) -> Option<f64> {
 }
 
 /// The barrier in the switch compared with the others, predicted and run. With L to the switch as long as to another
-/// rank it takes about two rounds, and hardly more with more ranks. The barrier by signals needs no processor of a
+/// rank it takes about two rounds, and hardly more with more ranks. The barrier with signals needs no processor of a
 /// receiver.
 #[test]
 fn gain_beside_other_barriers() {
@@ -184,7 +186,8 @@ fn gain_beside_other_barriers() {
     }
 }
 
-/// A team takes the barrier in the switch where that is faster than what it takes on a network without it, and nowhere else.
+/// A team uses the barrier in the switch where it is faster than the barrier that the team uses on a network without
+/// it, and nowhere else.
 #[test]
 fn switch_is_chosen_only_where_it_is_faster() {
     let slow_gates = Some(Switch { gate: 700.0, ..Switch::default() });
@@ -251,12 +254,12 @@ fn settings_choose_another_barrier() {
     assert_eq!(requests(&simulation), [6, 5, 5, 5, 5]);
     assert_eq!(requests(&simulation.clone().settings(with("FARSIDE_COLL", "barrier:switch"))), [6, 5, 5, 5, 5]);
     assert_eq!(requests(&simulation.clone().settings(with("FARSIDE_COLL", "barrier:dissemination"))), [0; 5]);
-    // A network without it, where the setting has no effect.
+    // On a network without it, the setting has no effect.
     let without = simulation.network(Network::default()).settings(with("FARSIDE_COLL", "barrier:switch"));
     assert_eq!(requests(&without), [0; 5]);
 }
 
-/// Members that die, or come to the end of the job, are an error of the others within a second.
+/// If members die or reach the end of the job, the others get an error within a second.
 #[test]
 fn members_that_do_not_come_are_errors() {
     for seed in 0..30 {

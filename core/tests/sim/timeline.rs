@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The time for which rank 0 is late.
 const DELAY: Duration = Duration::from_millis(3);
 
-/// Rank 0 comes late to a barrier; returns the file.
+/// Rank 0 is late at a barrier; returns the file.
 fn traced(end: &str) -> String {
     let file = tempfile::Builder::new().suffix(end).tempfile().unwrap();
     let path = file.path().to_str().unwrap();

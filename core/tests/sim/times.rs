@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Times of real runs compared with those of the models, and what contention and faults do to them.
+//! Times of real runs compared with those of the models, and the effects of contention and faults on them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use farside_core::settings::Settings;
 use farside_core::sim::{Flap, Interface, Network, Simulation};
 use farside_core::{ErrorKind, Job, Result, device};
 
-/// Settings with one value.
+/// The settings with one value changed.
 pub(crate) fn with(name: &str, value: &str) -> Settings {
     Settings::from_lookup(|asked| (asked == name).then(|| value.to_owned())).unwrap()
 }
@@ -22,7 +22,7 @@ pub(crate) fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -
     let run = simulation
         .run(|job| {
             f(job)?;
-            // No rank has anything under way, and all continue at one time.
+            // No rank has an operation in progress, and all continue at the same time.
             job.device().compute(Duration::from_millis(1));
             job.align()?;
             let begin = job.device().now();
@@ -37,7 +37,7 @@ pub(crate) fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -
 }
 
 /// Barriers by messages take the time that LogP gives their schedules: the closed formulas of the thesis, to which the
-/// predictor is compared elsewhere. Those in which messages of several rounds wait at once may be shorter.
+/// predictor is compared elsewhere. Those in which messages of several rounds wait at the same time may be shorter.
 #[test]
 fn barriers_take_the_times_of_log_p() {
     let (mut same, mut all) = (0, 0);
@@ -59,7 +59,8 @@ fn barriers_take_the_times_of_log_p() {
                     // SAFETY: a barrier has no memory.
                     unsafe { execute::run(&job.world()?, &Arguments::new(Operation::Barrier)) }
                 });
-                // Ranks that receive in two rounds at once take messages as they come, the predictor in the order of rounds.
+                // Ranks that receive messages of two rounds at the same time take them in the order of arrival, the
+                // predictor in the order of rounds.
                 let name = algorithm.name;
                 assert!(
                     time as f64 <= predicted + overhead,
@@ -206,7 +207,8 @@ fn messages_that_are_held_up_do_not_hold_up_others() {
     assert!(held[1] <= free[1], "{held:?} {free:?}");
 }
 
-/// Work for longer than the time after which ranks count as waiting for each other, and a death that comes too late.
+/// Work that lasts longer than the time after which ranks count as waiting for each other, and a death that happens too
+/// late.
 #[test]
 fn long_work_is_no_stillness_and_a_rank_that_panics_before_its_death_is_an_error() {
     let long = |job: &Job| {

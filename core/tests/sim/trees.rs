@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Broadcasts, scatters and gathers as they are run, compared with the closed formulas of pLogP (Barchet-Estefanel,
-//! Mounié 2004, "Fast Tuning of Intra-cluster Collective Communications", tables 1 and 2) and beside the predictor.
+//! Mounié 2004, "Fast Tuning of Intra-cluster Collective Communications", tables 1 and 2) and with the predictor.
 //!
 //! The simulated interface is that of LogGP. A message of m bytes is one packet of m + 24 bytes, since the prefix of an active
 //! message and the header of a collective take 8 and 16; a signal is such a message with m = 0. Sent at time 0, it has
@@ -95,8 +95,8 @@ fn logs(ranks: u32) -> (f64, f64) {
     (f64::from(ranks.next_power_of_two().ilog2()), f64::from(ranks.ilog2()))
 }
 
-/// The closed formula for an algorithm, with the number of segments, where one is published and exact. For the trees that is
-/// where they are complete.
+/// The closed formula for an algorithm, with the number of segments, if one is published and exact: for trees, if they
+/// are complete.
 fn formula(algorithm: &Algorithm, segments: u32, ranks: u32, m: u64, model: &P) -> Option<f64> {
     let (l, g) = (model.latency, |bytes: u64| model.g(bytes));
     let (others, k, s) = (f64::from(ranks - 1), f64::from(segments), m / u64::from(segments));
@@ -112,7 +112,7 @@ fn formula(algorithm: &Algorithm, segments: u32, ranks: u32, m: u64, model: &P) 
         (Operation::Broadcast, "binary") if segments == 1 && (ranks + 1).is_power_of_two() => {
             logs(ranks).1 * (2.0 * g(m) + l)
         }
-        // As long as the requests have left before the first answer comes.
+        // This holds as long as the requests have left before the first answer arrives.
         (Operation::Broadcast, "flat-rendezvous") if ranks <= 8 => others * g(m) + l + handshake,
         (Operation::Broadcast, "chain-rendezvous") => others * (g(m) + l + handshake),
         (Operation::Broadcast, "binomial-rendezvous") if complete => levels * (g(m) + l + handshake),
@@ -123,8 +123,8 @@ fn formula(algorithm: &Algorithm, segments: u32, ranks: u32, m: u64, model: &P) 
     })
 }
 
-/// Every broadcast, scatter and gather of messages of one packet takes the predicted time, and that of its closed formula
-/// where it has one; exactly, but for the nanoseconds of the clock.
+/// Every broadcast, scatter and gather of messages of one packet takes the predicted time, and that of its closed
+/// formula where it has one; exactly, except for the nanoseconds of the clock.
 #[test]
 fn trees_take_the_times_of_plogp() {
     let settings = with("FARSIDE_COLL", "auto");
@@ -155,8 +155,8 @@ fn trees_take_the_times_of_plogp() {
                             // LogGP holds a processor back while its interface is busy, here messages queue there: the root
                             // has spent its overheads on all requests when the first answers come.
                             "flat-rendezvous" if ranks > 8 => (interface.send_overhead, 0.0),
-                            // A rank that receives messages of two rounds takes them as they come, the predictor in the
-                            // order of rounds.
+                            // A rank that receives messages of two rounds takes them in the order of arrival, the
+                            // predictor in the order of rounds.
                             "split-binary" | "scatter-ring" | "scatter-doubling" | "scatter-bruck" => {
                                 (0.06 * predicted, 0.01 * predicted)
                             }

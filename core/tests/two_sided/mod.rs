@@ -148,7 +148,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
     over(3, |job| {
         const MESSAGES: usize = 300;
         let mut random = StdRng::seed_from_u64(seed);
-        // All messages, known to all ranks: source, target, tag, length.
+        // The list of all messages, known to all ranks: source, target, tag, length.
         let plan: Vec<(u32, u32, i32, usize)> = (0..3 * MESSAGES)
             .map(|i| {
                 let long = random.random_range(0..20) == 0;
@@ -310,7 +310,7 @@ fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
                 assert_eq!(job.probe(&ANY)?, None);
                 barrier(job)?;
                 barrier(job)?;
-                // SAFETY: the receive is waited for at once.
+                // SAFETY: the receive is waited for immediately.
                 let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
                 assert_eq!(finish(job, &receive)?.len, len);
                 assert!(into[..len] == data);
@@ -359,7 +359,7 @@ fn send_that_is_withdrawn_and_then_given_up_ends_once() {
 fn message_that_was_taken_and_then_given_up_by_its_sender_is_aborted() {
     over(2, |job| {
         let data = bytes(4, 100);
-        // From the rank to itself, then from the other rank.
+        // The first message is from the rank to itself, the second from the other rank.
         for to in [job.rank_number(), 1 - job.rank_number()] {
             let sending = send(job, to, 0, &data, Mode::Synchronous)?;
             let taken = job.wait("a message", || job.take_message(&ANY))?;
@@ -367,7 +367,7 @@ fn message_that_was_taken_and_then_given_up_by_its_sender_is_aborted() {
             job.forget_send(&sending);
             barrier(job)?;
             let mut into = [0; 100];
-            // SAFETY: the receive is waited for at once.
+            // SAFETY: the receive is waited for immediately.
             let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
             assert_eq!(finish(job, &receive).unwrap_err().kind(), ErrorKind::Aborted, "to rank {to}");
             assert!(into == [0; 100]);

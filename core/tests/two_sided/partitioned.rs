@@ -99,7 +99,7 @@ fn partitioned_messages_that_are_misused_given_up_or_too_long() {
     });
 }
 
-/// More offers than data of a rank's messages to itself is copied of: the offers are queued.
+/// A rank sends itself more messages than it copies at a time, so the offers are queued.
 #[test]
 fn partitioned_sends_start_while_their_offers_are_queued() {
     const NUMBER: usize = 1100;

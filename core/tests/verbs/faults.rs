@@ -103,8 +103,8 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
             assert!(memory.iter().all(|b| *b == 9), "memory that was taken back was written");
         } else {
             let bytes = vec![7u8; LEN];
-            // One packet only: Soft-RoCE loses the refusal of a longer read that was answered in part, because the
-            // refusal carries the number of the first packet and the requester takes it for an old one.
+            // The read has one packet only: Soft-RoCE loses the refusal of a longer read that was answered in part,
+            // because the refusal carries the number of the first packet and the requester takes it for an old one.
             let mut back = [0u8; 4096];
             let to = Place { region: remotes[1].handle, offset: 0 };
             let mut round = 0;
@@ -488,7 +488,7 @@ fn port_that_stays_down_is_said_at_both_ends() {
     drop(links);
     let errors = errors.into_iter().flatten().map(|e| e.expect("a barrier over a port that is down"));
     let errors = errors.collect::<Vec<_>>();
-    // Both, since one tells the cause of the other.
+    // Both ranks must report this, since the rank whose port is down tells the other the cause.
     let is_said =
         |e: &Error| e.kind() == ErrorKind::System && ["is down", "ip link"].iter().all(|s| e.to_string().contains(s));
     assert!(errors.iter().all(is_said), "{errors:#?}");

@@ -12,7 +12,7 @@ use crate::{ranks, well};
 const ID: HandlerId = HandlerId(9);
 const PACKETS: u64 = 700;
 
-/// How often devices of this machine lacked a receive buffer, or a peer reported that it did.
+/// The number of times that devices of this machine lacked a receive buffer, or a peer reported that it did.
 fn refusals() -> Option<u64> {
     let mut sum = None;
     for device in std::fs::read_dir("/sys/class/infiniband").ok()?.flatten() {

@@ -1,5 +1,5 @@
-//! Scatter and gather lists over the second queue pair: any number of blocks, both directions at once, and all kinds of
-//! failure.
+//! Scatter and gather lists over the second queue pair: any number of blocks, both directions at the same time, and all
+//! kinds of failure.
 
 use std::fs;
 use std::rc::Rc;
@@ -63,7 +63,7 @@ fn ended(job: &Job, track: Rc<Track>) -> Error {
     finish(job, &track).expect_err("a list that must fail")
 }
 
-/// Sends `value` from each rank to the other by lists of one block, in order.
+/// Sends `value` from each rank to the other in lists of one block, in order.
 fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
     let peer = 1 - job.rank_number();
     let (mut into, from) = ([0u8; 64], [value ^ job.rank_number() as u8; 64]);
@@ -77,9 +77,9 @@ fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
     Ok(())
 }
 
-/// One to three lists of up to `max_sge` blocks on either side, in both directions at once, with blocks of random
-/// lengths: every byte arrives in its place and nowhere else, with one work request per list and no copy. The second
-/// round makes no registrations either.
+/// One to three lists of up to `max_sge` blocks on either side, in both directions at the same time, with blocks of
+/// random lengths: every byte arrives in its place and nowhere else, with one work request per list and no copy. The
+/// second round makes no registrations either.
 #[test]
 fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
     const ROOM: usize = 1 << 20;
@@ -150,7 +150,7 @@ fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
     }));
 }
 
-/// Both ranks send at once, to each other and to themselves, without any connection.
+/// Both ranks send at the same time, to each other and to themselves, without any connection.
 #[test]
 fn first_use_from_both_ends_at_once() {
     for _ in 0..3 {

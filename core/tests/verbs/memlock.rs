@@ -93,7 +93,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let mut spare = Vec::new();
         if me == 0 {
-            // Use up the limit, so that neither rank can register more.
+            // This memory uses up the limit, so that neither rank can register more.
             while let Ok(r) = job.device().allocate(farside_core::device::Region::allocated(4096)) {
                 spare.push(r.handle);
             }

@@ -80,7 +80,7 @@ fn job(seen: [&str; 2]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// Not a test by itself: the ranks run it.
+/// This is not a test of its own, but the program of the ranks.
 #[test]
 fn as_a_rank() {
     if std::env::var_os(SEEN[0]).is_none() {

@@ -34,7 +34,7 @@ fn read(job: &Job, from: Place, bytes: &mut [u8]) -> Result<()> {
     unsafe { job.complete("read", 1, Operation::read(&into, from)) }
 }
 
-/// Numbers of registrations and of copies in `f`.
+/// The number of registrations and of copies in `f`.
 fn cost(job: &Job, f: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
     let before = job.stats();
     f()?;

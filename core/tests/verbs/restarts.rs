@@ -23,7 +23,7 @@ fn requests_that_fail_after_they_were_executed_are_executed_once() {
     }
 }
 
-/// After a failure that tells nothing of the peer's queue pair, the peer is lost, and no rank waits forever.
+/// After a failure that reveals nothing about the peer's queue pair, the peer is lost, and no rank waits forever.
 #[test]
 fn requests_that_fail_for_good_lose_the_peer() {
     for status in [s::IBV_WC_RETRY_EXC_ERR, s::IBV_WC_GENERAL_ERR, s::IBV_WC_LOC_PROT_ERR, 999] {

@@ -1,18 +1,19 @@
-//! Any bytes as a wire form: an error, or a type map that takes bounded memory, is written as the same bytes' map
-//! again, and packs and unpacks as byte by byte (under the address sanitizer, so that nothing outside is touched).
+//! Reads any bytes as a wire form: the result is an error, or a type map that takes bounded memory, survives a round
+//! trip through its own wire form, and packs and unpacks the same bytes as a byte-by-byte walk (under the address
+//! sanitizer, which finds accesses outside the message).
 #![no_main]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-// Relaxed: one thread asks and looks, so that nothing pairs with it.
+// Relaxed: only one thread writes and reads it, so there is no partner.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use farside_datatype::TypeMap;
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes of a message, and of the memory that it spans, up to which it is moved.
-const MOVED: u64 = 1 << 14;
+/// The maximum number of bytes of a message that is moved, and of the memory that it spans.
+const MAX_MOVED_BYTES: u64 = 1 << 14;
 
-/// The system's allocator, with the bytes that are asked for in all.
+/// The system's allocator, which counts all requested bytes.
 struct Counting;
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
@@ -37,7 +38,7 @@ static COUNTING: Counting = Counting;
 fuzz_target!(|bytes: &[u8]| {
     let before = ASKED.load(Relaxed);
     let parsed = TypeMap::from_wire(bytes);
-    // What is asked for in all, freed or not; every level of nesting may copy its lists once or twice.
+    // The limit covers all requested bytes, freed or not; every level of nesting may copy its lists once or twice.
     let asked = ASKED.load(Relaxed) - before;
     assert!(asked <= 1024 + 400 * bytes.len(), "{asked} bytes asked for, for {}", bytes.len());
     let Ok(map) = parsed else { return };
@@ -47,12 +48,13 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(run.len > 0 && run.offset >= map.true_lb() && run.offset + run.len as i64 <= map.true_ub());
         }
     }
-    if map.size() <= MOVED && map.true_ub().abs_diff(map.true_lb()) <= MOVED && map.true_lb().unsigned_abs() <= MOVED {
+    if map.size() <= MAX_MOVED_BYTES && map.true_ub().abs_diff(map.true_lb()) <= MAX_MOVED_BYTES && map.true_lb().unsigned_abs() <= MAX_MOVED_BYTES {
         moved(&map, bytes.len() as u64);
     }
 });
 
-/// Packs and unpacks the message in two pieces, cut at a place that `choice` chooses, and compares with byte by byte.
+/// Packs and unpacks the message in two pieces, cut at a place that `choice` determines, and compares with a
+/// byte-by-byte walk.
 fn moved(map: &TypeMap, choice: u64) {
     let origin = map.true_lb().min(0).unsigned_abs() as usize;
     let source: Vec<u8> = (0..origin + map.true_ub().max(0) as usize).map(|i| (i * 7) as u8).collect();

@@ -12,7 +12,7 @@ pub(crate) struct Naive {
     pub ubs: Vec<i64>,
 }
 
-/// Choices of a random type, one number each; 0 when they run out.
+/// The choices of a random type, one number each; 0 when the numbers run out.
 pub(crate) struct Script<'a>(std::slice::Iter<'a, u32>);
 
 impl<'a> Script<'a> {
@@ -64,7 +64,7 @@ impl Naive {
         self.ub() - self.lb()
     }
 
-    /// This at each of these displacements.
+    /// This type at each of these displacements.
     fn at(&self, displacements: impl IntoIterator<Item = i64>, datatype: Datatype) -> Self {
         let mut whole = Self { datatype, elements: Vec::new(), lbs: Vec::new(), ubs: Vec::new() };
         for by in displacements {
@@ -75,7 +75,7 @@ impl Naive {
         whole
     }
 
-    /// `count` of it, as the elements of a message.
+    /// The elements of a message of `count` of this type.
     pub(crate) fn message(&self, count: u64) -> Vec<(i64, Named)> {
         let extent = self.extent();
         (0..count as i64).flat_map(|i| self.elements.iter().map(move |(at, named)| (at + i * extent, *named))).collect()

@@ -93,7 +93,7 @@ const TYPE: &[u8] = b"mpi_hw_resource_type";
 const SHARED: &[u8] = b"mpi_shared_memory";
 
 /// The ranks of the job that share the resource of a guided split with this rank; `None` if there is no such resource.
-/// `sets`: process sets may guide the split, in addition to the hardware.
+/// If `sets` is true, process sets may guide the split too, not only the hardware.
 fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result<Option<Cow<'a, [u32]>>> {
     if info == MPI_INFO_NULL {
         return Ok(None);
@@ -141,7 +141,7 @@ pub fn comm_split_type(
     };
     let color = together.and_then(|members| members.first().copied());
     let new = split(&caller, color, key)?;
-    // An unguided split says by which resource it has split.
+    // An unguided split reports the resource by which it has split.
     if let Some(info) = named.filter(|_| new.is_some()) {
         info.set(TYPE.to_vec(), SHARED.to_vec());
     }
@@ -149,7 +149,7 @@ pub fn comm_split_type(
     Ok(())
 }
 
-/// The error text for members of a group whose groups have other members, or another order.
+/// The error text for processes that pass groups with different members, or with the members in different orders.
 const DIFFERS: &str = "is not the group that all members give, with the same members in the same order";
 
 /// Contexts for a communicator that only a group makes. Its members send their words `said` to the member with the
@@ -233,7 +233,7 @@ fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>
         Some(MPI_INFO_NULL) => Rc::<InfoObject>::default(),
         Some(info) => call.infos.get(info)?.copy(),
     };
-    // A function of the program has failed, and not an argument.
+    // A function of the program has failed, so no argument is at fault.
     old.attributes.copy_to(comm.0, &attributes).map_err(|failed| caller.fail_everywhere(failed))?;
     let contexts = offered(&caller)?;
     // The blocking and the other form, with and without info, are one call.

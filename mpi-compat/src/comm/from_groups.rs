@@ -1,4 +1,5 @@
-//! Communicators made from groups alone (MPI-5.0 sections 7.4.2 and 7.6.2), as sessions do first.
+//! Communicators made from groups alone (MPI-5.0 sections 7.4.2 and 7.6.2), such as the first communicator of a
+//! session.
 //!
 //! The members have no communicator yet, so they agree by messages in a context of its own, matched by the string tag:
 //! the first member of a group, or the leader of each of two groups, sends the contexts (and the other group) to the
@@ -89,7 +90,7 @@ impl<'c> Agreement<'c> {
     }
 }
 
-/// The group that a communicator is made from, which must have this rank.
+/// The group from which a communicator is made; this rank must be a member.
 fn own_group(call: &Call<'_>, group: Group, name: &'static str) -> Result<Rc<GroupObject>> {
     let object = call.groups.get(group)?;
     match object.rank_of(call.job()?.rank_number()) {

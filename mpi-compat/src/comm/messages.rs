@@ -39,10 +39,11 @@ pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec
     let pattern = Pattern::new(context, Some(from), Some(tag));
     let mut found = None;
     let mut failed = None;
-    // A rank that comes to the end of the job instead is found by its number.
+    // A rank that reaches the end of the job instead is detected by its number.
     let awaited = || Some(Awaited { from: Some(from), ..Awaited::unknown(call.name) });
     call.wait_until(awaited, || {
-        // May be called again after it has returned true, if another thread's call was first (`wake_ready`).
+        // This closure may be called again after it has returned true, if another thread called it first
+        // (`wake_ready`).
         if found.is_none() && failed.is_none() {
             match job.take_message(&pattern) {
                 Ok(taken) => found = taken,

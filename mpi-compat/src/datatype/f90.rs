@@ -12,7 +12,7 @@ use crate::handle::Type;
 use crate::objects::{Made, TypeObject};
 use crate::runtime::Call;
 
-/// The decimal digits and the greatest exponent of each real type and its complex type.
+/// The decimal digits and the maximum exponent of each real type and its complex type.
 const REALS: [(c_int, c_int, Named, Named); 3] = [
     (6, 37, Named::Real4, Named::Complex8),
     (15, 307, Named::Real8, Named::Complex16),

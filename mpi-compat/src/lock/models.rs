@@ -1,4 +1,4 @@
-//! `loom` models of the ownership under every interleaving of the threads. A fence on both sides stands for the
+//! `loom` models of the ownership under every interleaving of the threads. A fence on both sides represents the
 //! `membarrier`, which puts a fence into every thread.
 
 use std::cell::Cell;

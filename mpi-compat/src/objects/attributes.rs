@@ -13,7 +13,7 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::lock::LOCK;
 
-/// The kind of object that a key is made for.
+/// The kind of object for which a key is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFor {
     Comm,
@@ -76,7 +76,7 @@ pub struct Predefined {
     last_used: Cell<c_int>,
 }
 
-/// The greatest tag.
+/// The maximum tag.
 pub const TAG_UB: c_int = c_int::MAX;
 
 impl Predefined {

@@ -18,7 +18,7 @@ pub struct AttachedBuffer {
     /// The memory that the program attached, which is not used.
     pub address: *mut c_void,
     pub size: u64,
-    /// Messages in order, from their start until the next call that finds them sent.
+    /// The messages in order. Each stays here until a call finds that it has been sent.
     pub open: RefCell<VecDeque<Buffered>>,
     pub used: Cell<u64>,
     /// The number of messages so far.

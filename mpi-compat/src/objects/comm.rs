@@ -17,7 +17,7 @@ pub struct CommObject {
     pub group: Rc<GroupObject>,
     /// The remote group of an intercommunicator.
     pub remote: Option<Rc<GroupObject>>,
-    /// The group that rank arguments refer to: the remote one of an intercommunicator, else the local one.
+    /// The group to which rank arguments refer: for an intercommunicator the remote group, otherwise the local one.
     pub peers: Rc<GroupObject>,
     /// This rank in `group`.
     pub rank: usize,

@@ -74,7 +74,7 @@ pub fn predefined(types: &Objects<Type, TypeObject>, plain: &PlainTypes) {
         };
         if let Some(named) = Named::ALL.iter().find(same) {
             let made = Made { combiner: MPI_COMBINER_NAMED, ..Made::default() };
-            // Of the two names of this type, the one of which the standard calls the other a synonym.
+            // This type has two names; the standard calls the other one a synonym of this one.
             let shown = if *named == Named::CFloatComplex { "MPI_C_COMPLEX" } else { named.mpi_name() };
             let object = TypeObject::predefined((*named).into(), made, shown);
             object.handle.set(*value);
@@ -86,7 +86,7 @@ pub fn predefined(types: &Objects<Type, TypeObject>, plain: &PlainTypes) {
     }
 }
 
-/// The first handle of predefined types, and the greatest number of them.
+/// The first handle of predefined types, and the maximum number of them.
 const FIRST: usize = 0x200;
 const HANDLES: usize = 0x100;
 

@@ -1,4 +1,4 @@
-//! Groups, which are ordered sets of ranks of the job, and the sessions that they are made from.
+//! Groups, which are ordered sets of ranks of the job, and the sessions from which they are made.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use crate::handle::Objects;
 /// A group: ranks of the job in its order.
 pub struct GroupObject {
     pub members: Rc<[u32]>,
-    /// The session that it is made from.
+    /// The session from which it is made.
     pub session: Option<Rc<SessionObject>>,
 }
 
@@ -29,7 +29,7 @@ impl GroupObject {
     /// The rank of the job of a rank in the group; `None` for any other number.
     #[inline(always)]
     pub fn member(&self, rank: c_int) -> Option<u32> {
-        // A negative number becomes one that is too great.
+        // A negative number becomes one that is too large.
         self.members.get(rank as usize).copied()
     }
 

@@ -1,4 +1,4 @@
-//! The array of requests that the last call for one or some of many has left.
+//! The array of requests of the last call that completed one or some of many, in the state after that call.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ pub enum RequestKind {
     Other,
 }
 
-/// An array of requests, as the last call has left it.
+/// An array of requests, in the state after the last call.
 #[derive(Default)]
 pub struct KnownRequests {
     pub address: usize,
@@ -25,7 +25,7 @@ pub struct KnownRequests {
     pub ended: Rc<EndedReceives>,
     /// The places of operations of other kinds; some of these operations may have ended.
     pub others: Vec<u32>,
-    /// Where the next look at `others` begins.
+    /// The index in `others` at which the next check begins.
     pub next: usize,
     /// The number of receives in the array.
     pub receives: usize,

@@ -53,7 +53,7 @@ pub enum Partner {
     ProcNull,
     /// The target of a message, as a rank of the job.
     To(u32, Mode),
-    /// The rank of the job that a message comes from, or any.
+    /// The source of a message, as a rank of the job; `None` for any.
     From(Option<u32>),
 }
 
@@ -121,7 +121,7 @@ impl PointToPoint {
 /// allocates nothing. A program that cancels the request, frees it, or reads its status makes it an operation of its
 /// own.
 pub struct Receives {
-    /// No reference is kept while code outside this module runs, but for that of [`next`](Self::next).
+    /// No reference is kept while code outside this module runs, except that of [`next`](Self::next).
     slots: UnsafeCell<Vec<ReceiveSlot>>,
     /// The first free slot, or `NONE`.
     free: Cell<u32>,
@@ -213,7 +213,7 @@ impl Receives {
         self.slot(request).is_some()
     }
 
-    /// Whether the receive of a request is over. That of another request, or of one that was freed, is.
+    /// Whether the receive of a request is over; true also for another kind of request, and for one that was freed.
     #[inline(always)]
     pub fn is_over(&self, request: Request) -> bool {
         self.slot(request).is_none_or(|slot| slot.receive.is_done())
@@ -276,7 +276,7 @@ impl Receives {
     pub fn release(&self, request: Request) -> Option<Rc<PointToPoint>> {
         let slot = self.slot(request)?;
         let (operation, comm) = (slot.operation.take(), self.vacate(slot));
-        // Dropped after the last access to the slot.
+        // The communicator is dropped after the last access to the slot.
         drop(comm);
         operation
     }

@@ -52,11 +52,11 @@ impl OpObject {
     pub fn check(&self, op: Op, datatype: Type, object: &TypeObject) -> Result {
         match self {
             Self::Function { .. } => Ok(()),
-            Self::Accumulate => Err(not_for(op, "is for accumulates only".into())),
+            Self::Accumulate => Err(unsupported(op, "is for accumulates only".into())),
             Self::Predefined(kind) => match object.layout.named() {
-                None => Err(not_for(op, format!("is predefined, and the datatype (0x{:x}) derived", datatype.0))),
+                None => Err(unsupported(op, format!("is predefined, and the datatype (0x{:x}) derived", datatype.0))),
                 Some(named) if !kind.allowed(named) => {
-                    Err(not_for(op, format!("is not defined on {}", named.mpi_name())))
+                    Err(unsupported(op, format!("is not defined on {}", named.mpi_name())))
                 }
                 Some(_) => Ok(()),
             },
@@ -101,6 +101,6 @@ impl OpObject {
 }
 
 #[cold]
-fn not_for(op: Op, why: String) -> Fail {
+fn unsupported(op: Op, why: String) -> Fail {
     fail(MPI_ERR_OP, why).value(op.0)
 }

@@ -15,7 +15,7 @@ pub enum Topology {
 }
 
 /// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and the order in which sources
-/// are matched with the blocks that they send, since one rank may have several edges to this one.
+/// are matched with the blocks that they send, since a rank may have several edges to this rank.
 pub struct Neighborhood {
     pub sources: Vec<c_int>,
     pub destinations: Vec<c_int>,

@@ -20,7 +20,7 @@ pub enum Active {
 }
 
 impl Active {
-    /// That of a request; `None` if the request is null, or persistent and not started.
+    /// The object of a request; `None` if the request is null, or persistent and not started.
     #[inline]
     pub fn of(call: &Call<'_>, request: Request, name: &'static str) -> Result<Option<Self>> {
         if is_null(request) {

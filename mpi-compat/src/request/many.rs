@@ -1,6 +1,6 @@
-//! One or some of many requests. The calls of a program that completes them one after the other look at what has changed
-//! since the call before: receives note their end in a list, and the array is compared with the handles that the call
-//! before has left there. Only operations of other kinds are looked at one after the other.
+//! One or some of many requests. When a program completes them one after the other, each call checks only what has
+//! changed since the previous call: receives note their end in a list, and the array is compared with the handles that
+//! the previous call left there. Only operations of other kinds are checked one after the other.
 
 use std::ffi::c_int;
 

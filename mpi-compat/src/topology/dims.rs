@@ -32,7 +32,7 @@ fn power(base: u32, exponent: usize) -> u64 {
     u64::from(base).saturating_pow(exponent as u32)
 }
 
-/// `n` as a product of `factors` of the divisors, the greatest first, with the least difference between the first and
+/// `n` as a product of `factors` of the divisors, the greatest first, with the minimum difference between the first and
 /// the last, and then the same for the factors between them. `None` if there is no such product.
 ///
 /// The smallest factor is at most the root of `n`, and the greatest at least the root. Of pairs with the same smallest

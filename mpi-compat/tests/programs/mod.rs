@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-// Relaxed: the one counter hands out numbers of programs, and pairs with nothing.
+// Relaxed: this counter only hands out numbers of programs, so there is no partner.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
@@ -88,7 +88,7 @@ impl Program {
         std::fs::rename(new, program).unwrap();
     }
 
-    /// Runs it on this library and on the peer; what is wrong with what came.
+    /// Runs the program on this library and on the peer; returns the errors of their results.
     fn run(&self, folder: &Path, compiler: Option<&str>) -> Vec<String> {
         if !self.over_verbs && std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device != "shm") {
             return Vec::new();
@@ -102,7 +102,7 @@ impl Program {
             _ => &self.ranks[..],
         };
         for ranks in ranks {
-            // Windows are memory that is mapped, or that operations come to as messages.
+            // The memory of windows is mapped, or operations reach it as messages.
             let memory = if self.name.starts_with("rma") && !self.name.contains("shared") && !quick() {
                 &["none", "unmapped"][..]
             } else {
@@ -186,7 +186,7 @@ impl Program {
     }
 }
 
-/// Lines of several ranks come in any order.
+/// The lines of several ranks arrive in any order.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
@@ -224,7 +224,7 @@ fn built(compiler: Option<&str>) -> &'static Path {
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
                 scope.spawn(|| {
-                    // No partner: a number alone; the threads' end publishes what was built.
+                    // No partner: this is only a number; the end of the threads publishes the built programs.
                     while let Some(program) = programs.get(next.fetch_add(1, Relaxed)) {
                         program.build(&folder, compiler);
                     }
@@ -246,7 +246,8 @@ fn chapter(name: &str) {
         let since = Instant::now();
         wrong.extend(program.run(folder, compiler.as_deref()));
         let took = since.elapsed().as_secs();
-        // A chapter takes minutes in an emulated machine, where what writes nothing for long is taken for hung.
+        // A chapter takes minutes in an emulated machine, where a program without output for a long time counts as
+        // hung.
         if quick() && (took >= 3 || reported.elapsed().as_secs() >= 60) {
             let _ = writeln!(std::io::stdout(), "{}: {took} s", program.name);
             reported = Instant::now();
@@ -255,8 +256,8 @@ fn chapter(name: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Calls under which an operation can be damaged, and the damages. Of early notifications it depends on the closing
-/// call.
+/// Calls under which an operation can be damaged, and the damages. Whether early notifications show depends on the
+/// closing call.
 const DAMAGES: [(&str, &[&str]); 4] = [
     ("drop-put:1", PUTS),
     ("double-put:1", PUTS),
@@ -283,9 +284,9 @@ macro_rules! chapters {
     };
 }
 
-/// Every program of windows fails where the device damages an operation of its. Not those that share memory, which is
-/// not reached by operations, those that end by an error, and those that count resources of thousands of windows and
-/// write each of them once.
+/// Every program with windows fails where the device damages one of its operations. Exceptions are programs that share
+/// memory, which operations do not reach, programs that end with an error, and programs that count resources of
+/// thousands of windows and write each of them once.
 #[test]
 fn damage_is_noticed_by_every_program_of_windows() {
     let folder = built(mpich("damage", "mpicc_abi").as_deref());
@@ -326,8 +327,8 @@ fn damage_is_noticed_by_every_program_of_windows() {
     }
 }
 
-/// A rank is killed inside an epoch: the others have the error, before the launcher ends the job three seconds after
-/// the loss, or the default handler ends it. Nothing stays in the folder of shared memory.
+/// A rank is killed inside an epoch: the others get the error, before the launcher ends the job three seconds after the
+/// loss, or the default handler ends it. Nothing stays in the folder of shared memory.
 #[test]
 fn killed_in_every_kind_of_epoch() {
     const EPOCHS: [&str; 9] =

@@ -1,5 +1,5 @@
-//! Makes the wrappers of the calls of `src/table.rs` from the prototypes of MPI, each of which passes its arguments, by
-//! name, to `call::run`; the functions that complete requests; the `PMPI_` functions; and the names of predefined
+//! Makes the wrappers of the calls of `src/table.rs` from the prototypes of MPI (each wrapper passes its arguments, by
+//! name, to `call::run`); the functions that complete requests; the `PMPI_` functions; and the names of predefined
 //! handles.
 
 #[path = "../src/table.rs"]

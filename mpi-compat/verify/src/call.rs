@@ -17,7 +17,7 @@ use crate::shadow::{self, Object, Shadow};
 use crate::table::{CALLS, Data, Form};
 use crate::{describe, leaders, level, local, requests};
 
-/// Checks a call, and makes it by `go` if it is right.
+/// Checks a call, and makes it with `go` if it is correct.
 ///
 /// # Safety
 /// The arguments are those of the function with the number `call` in `NAMES`.
@@ -29,7 +29,7 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
             Some((class, text)) => {
                 local::tell(name, &args, &text);
                 match args.object() {
-                    // A group does not tell its session, so there is no error handler to call.
+                    // The session of a group is unknown here, so there is no error handler to call.
                     None if local::world().is_none() => class as c_int,
                     object => handler(object, class),
                 }

@@ -1,5 +1,5 @@
-//! The checks between ranks: a pure function of the records of all ranks, so that all ranks come to the same result,
-//! and all call the error handler.
+//! The checks between ranks: a pure function of the records of all ranks, so that all ranks get the same result, and
+//! all call the error handler.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl CallRecords<'_> {
         self.records.iter().enumerate().filter_map(|(at, record)| Some((at, self.places[at], record.as_ref()?)))
     }
 
-    /// A rank in a text that another rank reports.
+    /// The name of a rank in a text that another rank reports.
     fn name(&self, of: GroupRank, to: GroupRank) -> String {
         if of.side == to.side { of.rank.to_string() } else { format!("{} of the other group", of.rank) }
     }
@@ -150,7 +150,7 @@ fn root_of_inter(all: &CallRecords<'_>, place: GroupRank) -> bool {
     match roots[..] {
         [(_, it, _)] if it.side == place.side => mine == Some(if it == place { ROOT } else { crate::pmpi::PROC_NULL }),
         [(_, it, _)] => mine == Some(it.rank),
-        // No root or several: every rank that could be the root reports it.
+        // There is no root, or several: every rank that could be the root reports it.
         _ => mine.is_some_and(|root| root >= 0),
     }
 }
@@ -296,7 +296,7 @@ pub fn kind(block: &Block) -> String {
     }
 }
 
-/// Between two groups, each scatters as many bytes as the other one reduces.
+/// In a reduce-scatter between two groups, each group must scatter as many bytes as the other one reduces.
 fn inter_sizes(all: &CallRecords<'_>) -> Vec<Complaint> {
     let total = |side: u8| {
         let mut ranks = all.ranks().filter(|(_, place, _)| place.side == side);
@@ -364,7 +364,7 @@ mod tests {
                 assert_eq!(speakers(&places, &changed), [wrong]);
                 changed = records.clone();
                 changed[wrong].as_mut().unwrap().same[0].values = vec![1];
-                // All others are compared with rank 0.
+                // All other ranks are compared with rank 0.
                 let others: Vec<_> = (1..ranks).collect();
                 assert_eq!(speakers(&places, &changed), if wrong == 0 { others } else { vec![wrong] });
             }

@@ -117,7 +117,7 @@ impl Describe<'_> {
         }
     }
 
-    /// The root, whether this rank is it, and whether it takes part in the call.
+    /// The root, whether this rank is the root, and whether it takes part in the call.
     fn root(&self) -> (i64, bool, bool) {
         let root = self.args.int("root").unwrap_or(0);
         if self.shadow.inter {
@@ -214,7 +214,7 @@ impl Describe<'_> {
         }
     }
 
-    /// A value of a window that is the same on all ranks if the program promises so by a hint.
+    /// A value of a window that is the same on all ranks if the program promises this with a hint.
     fn promised(&mut self, hint: &str, name: &str, value: i64) {
         let hints = self.args.handle("info").map(info).unwrap_or_default();
         if hints.iter().any(|(key, given)| key == hint && given == "true") {
@@ -254,8 +254,8 @@ impl Describe<'_> {
         types::block(count, handle)
     }
 
-    /// Displacement in bytes, count, type and block of one direction for each of the first `n` ranks, and true; or of
-    /// one block for all ranks, and false.
+    /// Displacement in bytes, count, type and block of one direction: for each of the first `n` ranks, and true; or for
+    /// one block that all ranks share, and false.
     pub fn parts(&mut self, side: &str, n: usize) -> (Vec<(i64, i64, usize, Block)>, bool) {
         if n == 0 {
             return (Vec::new(), true);

@@ -11,9 +11,10 @@ use crate::pmpi::{self, BYTE, Status};
 use crate::say::tell;
 use crate::shadow::{Shadow, lock, ok};
 
-/// Calls that may be in progress at a time on one communicator: tags stay below 32767, the least bound of the standard.
+/// The maximum number of calls in progress on one communicator: tags stay below 32767, the smallest bound that the
+/// standard permits.
 const CALLS: c_int = 8192;
-/// The longest wait, after an error, for the other ranks to report it too.
+/// The maximum wait, after an error, until the other ranks have reported it too.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
 /// A wait for other ranks: it polls, then yields, then sleeps between polls.
@@ -28,7 +29,7 @@ impl Wait {
         Self { since: Instant::now(), turns: 0, reported: false }
     }
 
-    /// Waits a moment. True once, when it is time to report the ranks that this one waits for.
+    /// Waits a moment. Returns true once, when it is time to report the ranks for which this one waits.
     pub fn turn(&mut self) -> bool {
         self.turns += 1;
         match self.turns {
@@ -47,8 +48,8 @@ impl Wait {
 }
 
 impl Shadow {
-    /// Sends a record to all ranks under the number of the call, or to some ranks under a tag; records of these ranks
-    /// are then awaited.
+    /// Sends a record to all ranks with the number of the call as its tag, or to some ranks with a given tag; then
+    /// expects records of these ranks.
     pub fn start(self: &Arc<Self>, bytes: Vec<u8>, with: Option<(Vec<usize>, c_int)>) -> Result<Pending, c_int> {
         let (ranks, tag) = match with {
             Some((ranks, tag)) => (ranks, 2 * CALLS + tag.rem_euclid(CALLS)),
@@ -105,8 +106,8 @@ impl Pending {
         self.ranks.iter().copied().filter(|rank| self.got[*rank].is_none())
     }
 
-    /// Receives the records that have arrived; true if none is missing. Each missing rank is probed by its number,
-    /// since calls of other ranks may have the same tag.
+    /// Receives the records that have arrived; returns true if none is missing. Each missing rank is probed by its
+    /// number, since calls of other ranks may have the same tag.
     pub fn progress(&mut self) -> Result<bool, c_int> {
         for peer in self.missing().collect::<Vec<_>>() {
             let (mut flag, mut message, mut status) = (0, pmpi::MESSAGE_NULL, Status::default());

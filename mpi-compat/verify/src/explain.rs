@@ -1,4 +1,4 @@
-//! The rules that level 2 prints beside a message.
+//! The rules that level 2 prints in addition to a message.
 
 /// The rule of the standard about a value.
 pub fn rule(name: &str) -> &'static str {

@@ -68,8 +68,8 @@ impl Describe<'_> {
         (self.record.sends, self.record.recvs) = (sends, recvs);
     }
 
-    /// Checks that edges lead to nodes. An edge without one back is reported at level 2: it is not an error, but
-    /// neighbourhood collectives over it are.
+    /// Checks that edges lead to nodes. An edge without an edge in the other direction is reported at level 2: it is
+    /// not an error, but neighbourhood collectives over it are.
     pub fn graph(&mut self) {
         let nodes = usize::try_from(self.args.int("nnodes").unwrap_or(0)).unwrap_or(0);
         let ends = self.args.list("indx", nodes);
@@ -114,7 +114,7 @@ impl Describe<'_> {
     }
 }
 
-/// The neighbours of this rank that send to it, and those that it sends to.
+/// The neighbours of this rank that send to it, and those to which it sends.
 fn neighbours(comm: usize) -> Option<(Vec<i64>, Vec<i64>)> {
     const CART: c_int = 211;
     const GRAPH: c_int = 212;

@@ -1,4 +1,5 @@
-//! The level of checks, by `FARSIDE_VERIFY` and `MPI_Pcontrol`, and the time after which a rank reports that it waits.
+//! The level of checks, set by `FARSIDE_VERIFY` and `MPI_Pcontrol`, and the time after which a rank reports that it
+//! waits.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -24,8 +25,7 @@ pub fn set(level: i32) {
     }
 }
 
-/// Reads the level from the environment, the first time; it is 1 where the environment has none, since the library was
-/// preloaded.
+/// The first call reads the level from the environment. The default is 1, since the library was preloaded.
 pub fn read() {
     if get() >= 0 {
         return;
@@ -40,8 +40,8 @@ pub fn read() {
     }
 }
 
-/// `FARSIDE_STALL_S`, as the library reads it: seconds after which a waiting rank reports the ranks that it waits for;
-/// 0, the default, is never.
+/// `FARSIDE_STALL_S`, as the library reads it: seconds after which a waiting rank reports the ranks for which it waits;
+/// 0, the default, means never.
 pub fn stall() -> Option<Duration> {
     static STALL: OnceLock<Option<Duration>> = OnceLock::new();
     *STALL.get_or_init(|| {

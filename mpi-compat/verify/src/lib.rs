@@ -7,9 +7,9 @@
 //!
 //! `table` lists the calls and the checks of each; the build script makes a wrapper of each, in all its forms. `call`
 //! runs one: `describe` makes its record and finds the errors that one rank sees alone, `exchange` sends the record to
-//! all ranks, and `compare`, a pure function of all records, finds the rest: so all ranks come to one result, and all
-//! call the error handler. A non-blocking call sends its record when it starts, and is compared when its request
-//! completes (`requests`).
+//! all ranks, and `compare`, a pure function of all records, finds the rest: so all ranks get one result, and all call
+//! the error handler. A non-blocking call sends its record when it starts, and is compared when its request completes
+//! (`requests`).
 //!
 //! A call costs one message to each other rank of its communicator.
 

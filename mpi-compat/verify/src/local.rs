@@ -143,7 +143,7 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
     })
 }
 
-/// Stands for the operator of a compare-and-swap.
+/// Represents the operator of a compare-and-swap.
 const SWAP: usize = 0;
 
 /// The standard defines no predefined operator, and no compare-and-swap, on `MPI_CHAR` (MPI-5.0 sections 6.9.2,
@@ -158,8 +158,8 @@ pub fn reduction_of_characters(op: usize, datatype: usize) -> Fault {
     Some((class::OP, format!("{operation} is not defined on MPI_CHAR")))
 }
 
-/// Locks of memory that has no lock: that of `MPI_PROC_NULL`, and that of a window whose program has promised to use
-/// none.
+/// Finds locks of memory that has no lock: that of `MPI_PROC_NULL`, and that of a window for which the program has
+/// promised to use no locks.
 fn lock(name: &str, args: &Arguments<'_>) -> Fault {
     if args.int("rank") == Some(PROC_NULL) {
         return Some((class::RANK, "rank is MPI_PROC_NULL, which has no memory".into()));

@@ -5,11 +5,11 @@ use crate::pmpi::class;
 /// The amount and kind of data that one rank sends to, or expects from, another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Bytes.
+    /// The number of bytes.
     pub size: i64,
     /// The hash of the signature; -1 where any type matches (`MPI_PACKED`).
     pub hash: i64,
-    /// Basic elements.
+    /// The number of basic elements.
     pub elements: i64,
     /// The handle of the first element's type; negative if elements of other types follow.
     pub first: i64,
@@ -72,7 +72,7 @@ impl Record {
         self.same.iter().find(|same| same.name == name)
     }
 
-    /// The record as a message.
+    /// Encodes the record as a message.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, self.call);
@@ -91,7 +91,7 @@ impl Record {
         out
     }
 
-    /// The record of a message; `None` if it is malformed.
+    /// Decodes a message; `None` if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let call = take(&mut rest)?;

@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
 //! Requests of collective calls: records are sent when the call starts, and taken and compared when the program waits
 //! or tests, so that a non-blocking call waits for no other rank. The build script makes the exported functions that
-//! complete requests: those whose list has no checked request continue at once, the others come to [`all`] or [`some`].
+//! complete requests: those whose list has no checked request continue immediately, the others call [`all`] or
+//! [`some`].
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -13,7 +14,7 @@ use crate::pmpi::{self, REQUEST_NULL, class};
 use crate::say;
 use crate::shadow::{self, Duplicate, Object};
 
-/// The check of a collective call that a request stands for.
+/// The check of the collective call of a request.
 #[derive(Debug)]
 pub struct Check {
     pub name: String,
@@ -49,7 +50,7 @@ impl Check {
 }
 
 type Checks = HashMap<usize, VecDeque<Check>>;
-/// The checks by request: calls that complete at once may share one request.
+/// The checks of each request: calls that complete immediately may share one request.
 static CHECKS: Mutex<Option<Checks>> = Mutex::new(None);
 
 fn checks() -> MutexGuard<'static, Option<Checks>> {
@@ -96,7 +97,7 @@ fn ready(request: usize) -> Result<bool, c_int> {
     Ok(true)
 }
 
-/// Reports the ranks that the first unverified request of a list waits for.
+/// Reports the ranks for which the first unverified request of a list waits.
 fn report(requests: &[usize], wait: &Wait) {
     let all = checks();
     let first = |request: &usize| all.as_ref()?.get(request)?.front().filter(|check| !check.verified);
@@ -142,8 +143,8 @@ pub unsafe fn list<'a>(count: c_int, requests: *mut usize) -> &'a mut [usize] {
     unsafe { std::slice::from_raw_parts_mut(requests, count as usize) }
 }
 
-/// Completes all requests of a list by `go`. If `flag` is null the program waits, and `go` is called when all records
-/// have arrived; else the program tests, and `go` is called unless records are missing.
+/// Completes all requests of a list with `go`. If `flag` is null the program waits, and `go` is called when all records
+/// have arrived; otherwise the program tests, and `go` is called unless records are missing.
 ///
 /// # Safety
 /// `flag` is null or can be written.
@@ -172,9 +173,9 @@ pub unsafe fn all(requests: &mut [usize], flag: *mut c_int, go: &mut dyn FnMut(*
     })
 }
 
-/// Completes requests of a list by `go`, a test that is shown only those whose records have arrived, and that says in
-/// `found` which or how many have completed: at least `least` if any. A program that waits gets the control back then.
-/// `none` is set to 0 where requests that were not shown may complete later.
+/// Completes requests of a list with `go`, a test that gets only those whose records have arrived, and that writes to
+/// `found` which or how many have completed. The call returns to a program that waits when at least `least` have.
+/// `none` is set to 0 if requests that `go` did not get may complete later.
 ///
 /// # Safety
 /// `found` and `none` can be read and written.

@@ -9,6 +9,6 @@ pub fn tell(name: &str, rank: i64, text: &str) {
 
 /// Writes lines in one write, so that lines of several ranks do not mix.
 pub fn write(lines: &str) {
-    // An error of standard error cannot be reported.
+    // If standard error fails, there is nowhere to report it.
     let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());
 }

@@ -23,7 +23,8 @@ pub enum Object {
 /// The shadow of a communicator or window.
 #[derive(Debug)]
 pub struct Shadow {
-    /// The duplicate: `MPI_COMM_NULL` if there is one rank; with both groups if the program's is an intercommunicator.
+    /// The duplicate: `MPI_COMM_NULL` if there is only one rank; it has both groups if the program's communicator is an
+    /// intercommunicator.
     pub comm: usize,
     pub me: usize,
     pub places: Vec<GroupRank>,
@@ -52,7 +53,7 @@ pub fn of(object: Object, name: &str) -> Result<Option<Arc<Shadow>>, c_int> {
     match (known(object), object) {
         (Some(shadow), _) => Ok(Some(shadow)),
         (None, Object::Comm(comm)) => born(object, comm, None, name).map(Some),
-        // A window that was made while nothing was checked.
+        // The window was made while nothing was checked.
         (None, Object::Win(_)) => Ok(None),
     }
 }
@@ -131,7 +132,7 @@ impl Drop for Shadow {
     }
 }
 
-/// Before MPI ends: waits for the sends of all records.
+/// Waits, before MPI ends, for the sends of all records.
 pub fn finish() {
     let all: Vec<_> = lock(&ALL).iter().flat_map(|all| all.values().cloned()).collect();
     all.iter().for_each(|shadow| shadow.drain());
@@ -197,8 +198,8 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Replaces the duplicate of an intercommunicator by one of both groups. The library chooses which group comes
-    /// first, the same on all ranks.
+    /// Replaces the duplicate of an intercommunicator by a communicator of both groups. The library chooses which group
+    /// comes first, the same on all ranks.
     fn merge(&mut self, comm: usize) -> Result<(), c_int> {
         let (mut both, mut group, mut local, mut remote) = (COMM_NULL, 0usize, 0usize, 0usize);
         let (mut rank, mut size) = (0, 0);
@@ -243,7 +244,7 @@ impl Shadow {
         self.places[self.me].rank
     }
 
-    /// The number of ranks that data goes to and comes from.
+    /// The number of ranks with which this rank exchanges data.
     pub fn peers(&self) -> usize {
         let side = self.places[self.me].side;
         self.places.iter().filter(|place| !self.inter || place.side != side).count()

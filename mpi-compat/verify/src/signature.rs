@@ -8,7 +8,7 @@ const BASE: u64 = 0x0f1e_2d3c_4b5a_6978;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     pub hash: u64,
-    /// `BASE` to the number of elements.
+    /// `BASE` to the power of the number of elements.
     power: u64,
     pub elements: i64,
     /// The first type; 0 if the sequence is empty.

@@ -1,6 +1,6 @@
 //! The calls that are checked, and the checks of each. The build script makes their wrappers.
 
-/// The pattern of a call's data, by which sizes and signatures of ranks must agree.
+/// The pattern of a call's data, which determines the sizes and signatures that must agree between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// The call has no data, or no data on which ranks must agree.
@@ -13,7 +13,7 @@ pub(crate) enum Data {
     Gather,
     /// Each rank sends the same data to all ranks.
     Allgather,
-    /// Each rank sends each rank its part.
+    /// Each rank sends a different part to each rank.
     Alltoall,
     /// All ranks give the same amount, which is combined.
     Reduce,
@@ -23,9 +23,9 @@ pub(crate) enum Data {
     NeighborAllgather,
     /// Each rank sends each of its neighbours its part.
     NeighborAlltoall,
-    /// A group of which the ranks make a communicator.
+    /// A group from which all ranks of a communicator make a new communicator.
     Group,
-    /// A group whose members alone make a communicator.
+    /// A group from which only its members make a communicator.
     GroupAlone,
     /// The edges of this rank in a graph.
     Edges,
@@ -149,7 +149,7 @@ pub(crate) const CALLS: &[Row] = &[
     row("MPI_Group_excl", Data::Ranks, &[]),
 ];
 
-/// The way in which a call of a row ends.
+/// How a call of a row ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The call ends when it returns.

@@ -45,7 +45,7 @@ fn keyval() -> c_int {
     static KEY: OnceLock<c_int> = OnceLock::new();
     *KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: the functions have the types that the standard asks for, and live as long as the process.
+        // SAFETY: the functions have the types that the standard requires, and live as long as the process.
         unsafe {
             pmpi::MPI_Type_create_keyval(copy as *mut c_void, delete as *mut c_void, &raw mut key, std::ptr::null_mut())
         };
@@ -288,7 +288,7 @@ impl Drop for Contents {
     }
 }
 
-/// Adds the segments of `count` elements at `base`. False if they are not known, or too many.
+/// Adds the segments of `count` elements at `base`. Returns false if they are not known, or too many.
 fn flatten(handle: usize, base: i64, count: i64, out: &mut Vec<(i64, i64)>) -> bool {
     let (step, bytes) = (extent(handle).1, size(handle));
     if bytes == 0 || count <= 0 {
@@ -300,7 +300,7 @@ fn flatten(handle: usize, base: i64, count: i64, out: &mut Vec<(i64, i64)>) -> b
         return out.len() <= SEGMENTS;
     }
     if basic {
-        // A pair with a hole.
+        // The type is a pair with padding.
         return count <= SEGMENTS as i64 && {
             out.extend((0..count).map(|i| (base + i * step, span(handle, 1).1)));
             out.len() <= SEGMENTS

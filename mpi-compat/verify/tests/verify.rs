@@ -1,7 +1,7 @@
 //! C programs, each with calls that are wrong where WRONG is defined: tests/c/CHECK_CALL.c. The wrong form must print
-//! the texts that the head of the program lists (`says TEXT`), and all ranks must come to their error handler, and go
-//! on; the right form prints nothing. Both are built once and run on Farside and on MPICH, where `ci/peers` has fetched
-//! it.
+//! the texts that the head of the program lists (`says TEXT`), and all ranks must reach their error handler, and
+//! continue; the right form prints nothing. Both are built once and run on Farside and on MPICH, where `ci/peers` has
+//! fetched it.
 //!
 //! The head may also say: `ranks N` (2 without it), `level N` (1 without it), `both TEXT` (both forms print it), `env
 //! NAME=VALUE`, `fatal` (the wrong form ends with an error), `wrong only`, `not on peers` and why.

@@ -8,9 +8,9 @@ use std::path::Path;
 const NOT_FINITE: [u8; 3] = [128, 128, 128];
 
 /// Writes `values`, row by row from the top, as an RGB PNG with a title above the field of `width` x `height` pixels,
-/// and a scale beside it, from the least value at the bottom to the greatest at the top. Colors go in perceptually even
-/// steps from black for the least finite value over purple and orange to pale yellow for the greatest. Values that are
-/// not finite are gray; a field of one value is black.
+/// and a scale next to it, from the minimum at the bottom to the maximum at the top. Colors go in perceptually even
+/// steps from black for the smallest finite value over purple and orange to pale yellow for the greatest. Values that
+/// are not finite are gray; a field of one value is black.
 ///
 /// # Errors
 /// `InvalidInput` if the number of values is 0 or not `width * height`; errors of the file system.
@@ -68,7 +68,7 @@ fn color(value: f64, low: f64, high: f64) -> [u8; 3] {
     inferno((value / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0))
 }
 
-/// The color map "inferno" at `x` from 0 to 1, by a polynomial for each channel.
+/// The color map "inferno" at `x` from 0 to 1, with a polynomial for each channel.
 fn inferno(x: f64) -> [u8; 3] {
     // Coefficients, the constant term first.
     const RED: [f64; 7] = [0.00022, 0.10651, 11.60249, -41.70400, 77.16294, -71.31943, 25.13113];

@@ -1,4 +1,4 @@
-//! Ghosts by active messages: the header names their side and the parity of their step, the handler at the target
+//! Ghosts in active messages: the header names their side and the parity of their step, the handler at the target
 //! stores them, and a counter of the target counts their arrival.
 //!
 //! Each rank has two sets of ghosts, for even and odd steps, because a neighbour can be one step ahead, but not two.

@@ -1,4 +1,4 @@
-//! The common part of the four versions: the neighbours of a rank, and the cells that they are given.
+//! The common part of the four versions: the neighbours of a rank, and the cells that they receive.
 
 use farside_rma::{GlobalArray, Result};
 
@@ -50,7 +50,7 @@ pub(crate) fn edges(block: &Block, neighbours: &[Neighbour]) -> Vec<Vec<f64>> {
     neighbours.iter().map(|n| block.edge(n.side)).collect()
 }
 
-/// Copies what the neighbours have put into a ghost buffer to the frame of the block.
+/// Copies the cells that the neighbours have put into a ghost buffer to the frame of the block.
 pub(crate) fn take_ghosts(block: &mut Block, neighbours: &[Neighbour], ghosts: &[f64]) {
     for n in neighbours {
         block.set_ghosts(n.side, &ghosts[ghost_offset(block.section(), n.side)..]);

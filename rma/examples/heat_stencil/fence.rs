@@ -1,4 +1,4 @@
-//! Ghosts by fence: one collective epoch for each step, in which every rank puts to its neighbours.
+//! Ghosts with fences: one collective epoch for each step, in which every rank puts to its neighbours.
 //!
 //! The ghost buffer is a window of its own, read between the epochs. A neighbour that is a step ahead cannot
 //! overwrite it, because its puts wait until this rank has opened the next epoch.

@@ -1,4 +1,4 @@
-//! Ghosts by locks: the target takes no part in a put, so the origin has to notify it.
+//! Ghosts with locks: the target takes no part in a put, so the origin has to notify it.
 //!
 //! Each rank has two ghost buffers, for even and odd steps, and a counter for each side. A neighbour puts the ghosts
 //! under a shared lock and, when the lock is released and so the put complete, adds 1 to the counter. It can be one

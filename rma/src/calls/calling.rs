@@ -90,8 +90,8 @@ impl<R: DeserializeOwned> Calling<R> {
         })
     }
 
-    /// Makes progress once; returns the result if it has arrived. Not inside a function, where no other function would
-    /// run.
+    /// Makes progress once; returns the result if it has arrived. Not allowed inside a function, where no other
+    /// function would run.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait); `InCallback` inside a function.

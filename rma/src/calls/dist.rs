@@ -12,8 +12,8 @@ use super::calling::Calling;
 use super::function::Function;
 use super::state::Calls;
 
-/// A value of type `T` at every rank of a team, as UPC++'s `dist_object`: each rank has its own, and fetches that of any
-/// other.
+/// A value of type `T` at every rank of a team, like UPC++'s `dist_object`: each rank has its own, and fetches that of
+/// any other.
 ///
 /// ```
 /// use farside_rma::calls::{Calls, Dist};

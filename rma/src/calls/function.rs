@@ -60,7 +60,7 @@ pub enum Key {
     Type(TypeId, &'static str),
 }
 
-/// What names a function of an argument `A` with a result `R`: the function itself, or what
+/// A name of a function with an argument `A` and a result `R`: the function itself, or what
 /// [`register`](Calls::register) has returned for it.
 ///
 /// ```
@@ -100,7 +100,7 @@ impl<F: Fn(&Caller<'_>, A) -> R + 'static, A, R> Callable<A, R> for F {
     }
 }
 
-/// What names a function that also gets elements of type `T`.
+/// A name of a function that also gets elements of type `T`.
 ///
 /// ```
 /// use farside_rma::calls::{Caller, Calls};
@@ -251,7 +251,7 @@ impl<A, T, R> CallableWith<A, T, R> for FunctionWith<A, T, R> {
 
 /// A registered function without its types.
 pub(super) trait Erased {
-    /// Runs the function; the bytes of its result, or why it has none.
+    /// Runs the function; returns the bytes of its result, or the reason why it has none.
     fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String>;
     /// Whether it runs in the dispatcher.
     fn is_short(&self) -> bool;

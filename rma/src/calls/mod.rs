@@ -20,9 +20,9 @@
 //! most 8 can be inside each other: the eighth gets `Limit` if it waits. A function that sends long data, or an answer, may
 //! be interrupted by others too, so it must not hold a borrow of state that they use.
 //!
-//! **What they may call.** In a short function, all that communicates, waits or makes progress gets `InCallback`, on every
-//! device; in another function, `register`, `quiesce` and `free`. `ARCHITECTURE.md` has the table of all such functions of the
-//! program ("Callbacks").
+//! **What they may call.** In a short function, every call that communicates, waits or makes progress gets
+//! `InCallback`, on every device; in another function, `register`, `quiesce` and `free`. `ARCHITECTURE.md` has the
+//! table of all such functions of the program ("Callbacks").
 //!
 //! **Termination detection.** [`quiesce`](Calls::quiesce) is the four-counter method (Mattern 1987, "Algorithms for
 //! distributed termination detection"): two consecutive sums of the calls made and the calls done, all equal.
@@ -126,8 +126,8 @@ impl Calls {
         located(|| self.register_plain(function, false))
     }
 
-    /// Registers a function that runs in the dispatcher, which saves a turn of progress: it must be short, and all that
-    /// communicates, waits or makes progress gets `InCallback` in it, on every device. Collective, as
+    /// Registers a function that runs in the dispatcher, which saves a turn of progress: it must be short, and every
+    /// call in it that communicates, waits or makes progress gets `InCallback`, on every device. Collective, like
     /// [`register`](Self::register).
     ///
     /// # Errors
@@ -142,8 +142,8 @@ impl Calls {
         located(|| self.register_plain(function, true))
     }
 
-    /// Registers a function that also gets a slice of elements, in the buffer in which they have landed. Collective, as
-    /// [`register`](Self::register).
+    /// Registers a function that also gets a slice of elements, in the buffer in which they have arrived. Collective,
+    /// like [`register`](Self::register).
     ///
     /// ```
     /// use farside_rma::calls::Calls;
@@ -186,7 +186,7 @@ impl Calls {
         Ok(Function::new(self.id(), number))
     }
 
-    /// A number that tells these calls from others of this rank.
+    /// A number that distinguishes these calls from others of this rank.
     fn id(&self) -> u16 {
         self.shared.listening.id().0
     }
@@ -221,8 +221,8 @@ impl Calls {
     ///
     /// Errors, all returned by the handle: `NoSuchRank`; `BadArgument` for a function that is not registered; `Aborted`
     /// if the function has panicked, with the panic's message, or could not read its argument; `Protocol` for bytes
-    /// that are no result; `Limit` and `InCallback` inside of functions (see [`calls`](self)); `PeerLost`. A rank that
-    /// has dropped its calls without [`free`](Self::free) does not answer.
+    /// that are not a result; `Limit` and `InCallback` inside of functions (see [`calls`](self)); `PeerLost`. A rank
+    /// that has dropped its calls without [`free`](Self::free) does not answer.
     pub fn call<F, A, R>(&self, rank: usize, function: F, argument: A) -> Calling<R>
     where
         F: Callable<A, R>,
@@ -271,7 +271,7 @@ impl Calls {
         })
     }
 
-    /// [`cast`](Self::cast) with a slice of elements.
+    /// Like [`cast`](Self::cast), with a slice of elements.
     ///
     /// # Errors
     /// Those of [`cast`](Self::cast).
@@ -288,7 +288,7 @@ impl Calls {
         })
     }
 
-    /// Calls a function at every rank, this one too; the handle gives the results in the order of the ranks.
+    /// Calls a function at every rank, including this one; the handle gives the results in the order of the ranks.
     ///
     /// Errors: those of [`call`](Self::call), of the first rank that has one.
     pub fn call_all<F, A, R>(&self, function: F, argument: A) -> CallingAll<R>
@@ -308,7 +308,7 @@ impl Calls {
         }
     }
 
-    /// [`cast`](Self::cast) to every rank, this one too.
+    /// Like [`cast`](Self::cast), to every rank including this one.
     ///
     /// # Errors
     /// Those of [`cast`](Self::cast).
@@ -325,8 +325,8 @@ impl Calls {
         })
     }
 
-    /// Waits until all calls and casts of all ranks, and those that their functions have made, have run. Collective; calls
-    /// that a rank makes after its own call of this may be waited for or not.
+    /// Waits until all calls and casts of all ranks, and those that their functions have made, have run. Collective;
+    /// calls that a rank makes after its own call of this may be awaited or not.
     ///
     /// # Errors
     /// `InCallback` inside a function; `PeerLost`.
@@ -361,7 +361,7 @@ impl Calls {
                 let to = shared.team.members()[source];
                 shared.send(shared.job(), to, source, Header::acknowledge(casts.take()), &[], &[])?;
             }
-            // Then no message for the handler is on its way any more.
+            // After it, no message for the handler is in transit.
             let all_known = || shared.in_progress.iter().all(|calls| calls.get() == 0);
             shared.job().wait(|| shared.awaited(None), || Ok(all_known().then_some(())))?;
             self.team().barrier()?;

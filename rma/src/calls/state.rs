@@ -1,4 +1,4 @@
-//! The state of a rank's remote calls: what it has registered, what is in progress, and the header handler.
+//! The state of a rank's remote calls: registered functions, calls in progress, and the header handler.
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
@@ -17,8 +17,8 @@ use super::wire::{self, CALL, Header, Kind};
 
 /// Maximum number of calls of a rank in progress to one target.
 const MAX_CALLS_IN_PROGRESS: u32 = 256;
-/// Maximum number of functions at a rank inside each other: that of the runtime's completions.
-const DEEPEST: u32 = 8;
+/// Maximum number of nested functions at a rank, the same as of the runtime's completions.
+const MAX_DEPTH: u32 = 8;
 /// Number of casts that one message acknowledges.
 const CASTS: u32 = 64;
 
@@ -100,7 +100,7 @@ pub(super) struct Shared {
     pub(super) freed: Cell<bool>,
 }
 
-/// Counts a function as running until it is dropped, also when a panic unwinds.
+/// Counts a function as running until this is dropped, even when a panic unwinds.
 struct Running<'a>(&'a Cell<u32>);
 
 impl<'a> Running<'a> {
@@ -139,17 +139,17 @@ impl Shared {
         Error::new(ErrorKind::InCallback, operation)
             .rank(self.job().rank())
             .cause("a remote function is running at this rank")
-            .remedy("do it outside of the function; a function waits by `wait`")
+            .remedy("make this call outside of the function; a function waits with `wait`")
     }
 
     /// Checks that a function may wait for a call here.
     pub(super) fn may_wait(&self) -> Result<()> {
-        if self.running.get() < DEEPEST {
+        if self.running.get() < MAX_DEPTH {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Limit, CALL)
             .rank(self.job().rank())
-            .cause(format!("{DEEPEST} functions wait for calls inside each other"))
+            .cause(format!("{MAX_DEPTH} functions wait for calls inside each other, the maximum"))
             .remedy("let functions answer without waiting, or register those that they wait for as short ones"))
     }
 
@@ -310,7 +310,7 @@ impl Shared {
         let then = move |job: &Messenger, received: Result<Received>| {
             let bytes = match received {
                 Ok(received) => received.buffer,
-                // The caller of a message that waits at its sender has an error too, and has taken the call back.
+                // If the message waits at its sender, the caller also gets an error, and has taken the call back.
                 Err(_) if waits => return Ok(()),
                 Err(e) => return shared.answer(job, source, header, Err(format!("its argument did not arrive: {e}"))),
             };

@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Result = 3,
     /// Why a call has no result.
     Failed = 4,
-    /// The number of casts that have run, instead of the number of a call.
+    /// An acknowledgement; the number is that of the casts that have run.
     Acknowledge = 5,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) function: u16,
     pub(super) call: u32,
-    /// Length of the body behind the data; 0 if it is in the header.
+    /// Length of the body that follows the data; 0 if the body is in the header.
     behind: u32,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn send(job: &Messenger, to: u32, handler: HandlerId, message: &Outgo
     unsafe { am::send_any(job, to, handler, &message.header, &message.data, Counters::default()) }
 }
 
-/// The error for bytes that are no argument or result.
+/// The error for bytes that are not an argument or a result.
 #[cold]
 pub(super) fn bad(what: &str, e: &postcard::Error) -> Error {
     Error::new(ErrorKind::Protocol, CALL).cause(format!("{what} cannot be encoded or decoded: {e}"))

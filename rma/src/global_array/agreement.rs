@@ -1,4 +1,4 @@
-//! Agreement of all ranks on whether a collective call can be made, so that an error at one rank ends it at all.
+//! Agreement of all ranks on whether a collective call can be made, so that an error at one rank ends it at all ranks.
 
 use farside_core::{Error, ErrorKind, Result, Team, coll};
 
@@ -16,7 +16,8 @@ pub(super) fn agree(team: &Team, operation: &'static str, ready: bool, bytes: &[
     }
 }
 
-/// This rank's outcome if all ranks have one; else this rank's error, or `Aborted` for that of another. One allgather.
+/// This rank's outcome if all ranks have one; otherwise this rank's error, or `Aborted` for an error of another rank.
+/// One allgather.
 pub(super) fn agreed<R>(team: &Team, operation: &'static str, own: Result<R>) -> Result<R> {
     let all = agree(team, operation, own.is_ok(), &[]);
     let own = own?;

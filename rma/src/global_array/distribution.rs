@@ -1,4 +1,4 @@
-//! Which rank has which elements, and where: arithmetic only.
+//! The distribution of elements over ranks, and their positions there: arithmetic only.
 
 use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use super::section::Section;
 use crate::elements::datatype_of;
 use crate::selection::Selection;
 
-/// How the indices of one dimension are distributed, as HPF names it.
+/// How the indices of one dimension are distributed, with the names of HPF.
 ///
 /// ```
 /// use farside_rma::global_array::Format;
@@ -54,13 +54,13 @@ impl Format {
     }
 }
 
-/// The distribution of an array of `shape` over a grid of ranks. In every dimension the indices go in blocks to the ranks
-/// in turn: one block each for `BLOCK`.
+/// The distribution of an array of `shape` over a grid of ranks. In every dimension, blocks of indices are assigned to
+/// the ranks in turn; with `BLOCK`, each rank has one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Distribution<const D: usize> {
     pub(super) shape: [usize; D],
     pub(super) formats: [Format; D],
-    /// Ranks in each dimension; rank numbers are row-major in it.
+    /// Ranks in each dimension; rank numbers are row-major in the grid.
     pub(super) grid: [usize; D],
     /// Indices of a full block in each dimension; at least 1.
     block: [usize; D],
@@ -86,7 +86,7 @@ impl<const D: usize> Distribution<D> {
         if grid.contains(&0) || grid.iter().try_fold(1usize, |n, g| n.checked_mul(*g)) != Some(ranks) {
             return Err(bad(format!("a grid of {grid:?} for {ranks} ranks")));
         }
-        // Also without the dimensions that have no indices, so that arithmetic on indices does not overflow.
+        // Dimensions without indices are ignored, so that arithmetic on indices does not overflow.
         let elements = shape.iter().try_fold(1usize, |n, s| n.checked_mul((*s).max(1)));
         if elements.is_none_or(|n| n > isize::MAX as usize / element.max(size_of::<u64>())) {
             return Err(bad(format!("a shape of {shape:?}")));
@@ -108,7 +108,7 @@ impl<const D: usize> Distribution<D> {
     }
 
     /// Whether every rank has the same elements in the other distribution.
-    pub(super) fn is_as(&self, other: &Self) -> bool {
+    pub(super) fn has_same_elements(&self, other: &Self) -> bool {
         (self.shape, self.grid, self.block) == (other.shape, other.grid, other.block)
     }
 
@@ -172,10 +172,10 @@ impl<const D: usize> Distribution<D> {
         (local / block * self.grid[d] + place) * block + local % block
     }
 
-    /// The positions of common indices among the indices of their owner.
+    /// Converts common indices to local indices of their owner.
     fn localized(&self, d: usize, family: &Falls) -> Falls {
         let first = self.local(d, family.first);
-        // A family of several segments has them all in one block, or a whole number of rounds apart.
+        // The segments of a family are all in one block, or a whole number of rounds apart.
         let stride = if family.count > 1 { self.local(d, family.first + family.stride) - first } else { family.len };
         Falls { first, stride, ..*family }
     }
@@ -231,8 +231,8 @@ impl<const D: usize> Distribution<D> {
         if last < self.grid[d] { first..last + 1 } else { 0..self.grid[d] }
     }
 
-    /// For each rank of `to`, another distribution of the same shape, or for rank `only` of it, that shares elements with
-    /// `rank`: these elements among those of `rank`, and among those of the other one.
+    /// For each rank of `to`, another distribution of the same shape, that shares elements with `rank` (or only for
+    /// rank `only` of it): the positions of these elements among those of `rank`, and among those of the other rank.
     pub(super) fn shared_with<T: Pod>(&self, rank: usize, to: &Self, only: Option<usize>) -> Result<Vec<Part<T>>> {
         let (place, only) = (self.place(rank), only.map(|only| to.place(only)));
         let axes: [Vec<AxisPart>; D] = std::array::from_fn(|d| {
@@ -249,7 +249,8 @@ impl<const D: usize> Distribution<D> {
         self.combined(&axes, |_| ours, |place| to.local_shape(to.rank_at(place)), |place| to.rank_at(place))
     }
 
-    /// The number of pairs of a rank of this and one of another distribution of the same shape that share elements.
+    /// The number of pairs of a rank of this distribution and a rank of another one of the same shape that share
+    /// elements.
     pub(super) fn pairs(&self, other: &Self) -> usize {
         let in_dimension = |d: usize| {
             let pairs = (0..self.grid[d]).flat_map(|one| (0..other.grid[d]).map(move |two| (one, two)));
@@ -382,7 +383,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 200 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Element by element: each has one owner, at a position of its own, and the way back gives its index.
+        /// Each element has one owner and its own position there, and the inverse function gives its index.
         #[test]
         fn elements_have_one_place_each(
             shape in [0..9usize, 1..9usize],
@@ -408,7 +409,7 @@ mod tests {
             prop_assert!(seen.iter().flatten().all(|seen| *seen));
         }
 
-        /// Every pair of distributions, 1 to 12 ranks a side: the parts that ranks share move each element to its place.
+        /// For every pair of distributions over 1 to 12 ranks each, the shared parts move each element to its place.
         #[test]
         fn shared_parts_are_an_assignment_element_by_element(
             n in 0..60usize,

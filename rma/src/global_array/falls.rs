@@ -2,7 +2,7 @@
 //! routines for distributed memory multicomputers"): the indices that a rank has of one dimension, and the indices that two
 //! such sets share. Arithmetic only.
 
-/// `count` segments of `len` indices, `stride` from the start of one to that of the next. Segments do not overlap.
+/// `count` segments of `len` indices, with starts `stride` apart. Segments do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Falls {
     pub(crate) first: usize,
@@ -49,7 +49,7 @@ fn within(segment: &Falls, family: &Falls, all: &mut Vec<Falls>) {
     if segment.len == 0 || family.len == 0 || family.count == 0 || start >= family.end() || end <= family.first {
         return;
     }
-    // Segments from `low` to before `high` have an index in common with the segment.
+    // The segments from `low` up to, but not including, `high` have an index in common with the segment.
     let low = start.saturating_sub(family.first + family.len - 1).div_ceil(family.stride);
     let high = ((end - 1).saturating_sub(family.first) / family.stride + 1).min(family.count);
     if low >= high {
@@ -85,7 +85,7 @@ fn periodic(a: &Falls, b: &Falls, all: &mut Vec<Falls>) {
     if a.len == 0 || b.len == 0 {
         return;
     }
-    // Saturated: then nothing repeats.
+    // If it saturates, there is no repetition.
     let period = (a.stride / greatest_common_divisor(a.stride, b.stride)).saturating_mul(b.stride);
     let (per_a, per_b) = (period / a.stride, period / b.stride);
     let signed = |n: usize| n as i128;

@@ -11,8 +11,7 @@ use crate::elements::same_length;
 use crate::op::{Element, Op};
 
 impl<T: Pod, const D: usize> GlobalArray<T, D> {
-    /// Gets the elements at a list of indices, in one batch. Messages: one get for each; none where memory is
-    /// mapped.
+    /// Gets the elements at a list of indices, in one batch. Messages: one get for each; none if memory is mapped.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -47,8 +46,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Puts values to the elements at a list of indices, in one batch. For an index that is given twice, it is either value.
-    /// On return the values are complete at the owners. Messages: one put for each; none where memory is mapped.
+    /// Puts values to the elements at a list of indices, in one batch. An index that is given twice gets either value.
+    /// On return the values are complete at the owners. Messages: one put for each; none if memory is mapped.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -83,11 +82,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Accumulates values into the elements at a list of indices, each atomically, in one batch; values for one element are
-    /// all accumulated. On return they are complete at the owners. Each index is an accumulate of its own, also if several
-    /// have one owner. Where memory is mapped, that is an atomic of the processor and no message; over tcp, a message; over
-    /// verbs, one request for a sum of 8-byte integers, two for other operations on 8 bytes, and four for shorter elements,
-    /// more if other ranks update them too.
+    /// Accumulates values into the elements at a list of indices, each atomically, in one batch; values for one element
+    /// are all accumulated. On return they are complete at the owners. Each index is a separate accumulate, even if
+    /// several have the same owner. If memory is mapped, that is an atomic of the processor and no message; over tcp, a
+    /// message; over verbs, one request for a sum of 8-byte integers, two for other operations on 8 bytes, and four for
+    /// shorter elements, more if other ranks update them too.
     ///
     /// # Errors
     /// Those of [`scatter`](Self::scatter); `Unsupported` for a logical or bitwise operation on floats.

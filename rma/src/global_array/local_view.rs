@@ -65,13 +65,13 @@ impl<'a, T, const D: usize> LocalView<'a, T, D> {
         self.elements
     }
 
-    /// Length of a row: the indices of the last dimension. At least 1, as `chunks_exact` requires; no elements then are
-    /// no rows.
+    /// Length of a row: the indices of the last dimension. At least 1, as `chunks_exact` requires; without elements
+    /// there are still no rows.
     fn row_len(&self) -> usize {
         self.shape[D - 1].max(1)
     }
 
-    /// The rows, in order. In one dimension all elements are one row; no elements are no rows.
+    /// The rows, in order. In one dimension all elements are one row. Without elements there are no rows.
     pub fn rows(&self) -> std::slice::ChunksExact<'_, T> {
         self.elements.chunks_exact(self.row_len())
     }

@@ -7,7 +7,7 @@ use super::GlobalArray;
 
 impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Replaces each of this rank's elements by `f` of its global index and its value, in row-major order, under an
-    /// exclusive lock as [`with_local`](Self::with_local). Local, without messages.
+    /// exclusive lock like [`with_local`](Self::with_local). Local, without messages.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -88,7 +88,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         mut f: impl FnMut([usize; D], &mut T, &U),
     ) -> Result<()> {
         located(|| {
-            if !self.distribution.is_as(&other.distribution) || self.team().context() != other.team().context() {
+            if !self.distribution.has_same_elements(&other.distribution)
+                || self.team().context() != other.team().context()
+            {
                 return Err(Error::new(ErrorKind::BadArgument, "combine two global arrays")
                     .rank(self.team().job().rank())
                     .cause("the arrays have different teams or distributions")
@@ -98,7 +100,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 self.with_local(|mut view| {
                     let mut others = others.elements().iter();
                     view.for_each(|index, element| {
-                        // There are as many: the distributions are the same.
+                        // The numbers are equal, since the distributions are the same.
                         if let Some(other) = others.next() {
                             f(index, element, other);
                         }

@@ -1,13 +1,15 @@
 //! Global arrays: arrays of one or more dimensions that are distributed over the memory of a team and have global indices.
 //!
-//! The indices of each dimension are distributed as HPF names it: in blocks, cyclically, cyclically in blocks of k, or not
-//! at all ([`Format`]). Every operation is one-sided and blocking: the owners of the elements take no part, and on return
-//! it is complete at the owners. The array is a [`LockWindow`], and an operation holds shared locks, so it excludes only
-//! [`GlobalArray::with_local`] of the owners. Messages for a section with k owners:
+//! The indices of each dimension are distributed as in HPF: in blocks, cyclically, cyclically in blocks of k, or not at
+//! all ([`Format`]). Every operation is one-sided and blocking: the owners of the elements take no part, and on return
+//! it is complete at the owners. The array is a [`LockWindow`], and an operation holds shared locks, so it excludes
+//! only [`GlobalArray::with_local`] of the owners. Messages for a section with k owners:
 //!
 //! | call | operations | locks and unlocks (atomics on mapped windows) |
 //! |---|---|---|
-//! | `put`, `get`, `accumulate` | k where memory is mapped, each a copy between two layouts; else those of [`put_typed`](crate::raw::RawWindow::put_typed) for each owner, at most one for each block of its part | 2 for each of the k owners |
+//! | `put`, `get`, `accumulate` | k if memory is mapped, each a copy between two layouts; otherwise those of
+//! [`put_typed`](crate::raw::RawWindow::put_typed) for each owner, at most one for each block of its part | 2 for each
+//! of the k owners |
 //! | `get_element`, `fetch_and_op` | 1 | 2 |
 //! | `gather`, `scatter` | one for each index; where memory is mapped, a copy | 2 for each owner |
 //! | `accumulate_at` | one for each index; where memory is mapped, an atomic | 2 for each owner |
@@ -158,8 +160,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     #[track_caller]
     pub fn on_grid(team: &Team, shape: [usize; D], formats: [Format; D], grid: [usize; D]) -> Result<Self> {
         located(|| {
-            // Compared before it is checked: after the comparison all ranks have the same arguments, so the checks fail at
-            // all ranks or at none and no rank waits for another.
+            // The arguments are compared before they are checked: after the comparison all ranks have the same
+            // arguments, so the checks fail at all ranks or at none, and no rank waits for another.
             let numbers = shape.into_iter().chain(grid).map(|n| n as u64).chain(formats.map(Format::code));
             let mine = numbers.fold(Writer::new(), Writer::u64).done();
             let others = coll::allgather(team, &mine)?;
@@ -189,7 +191,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     #[track_caller]
     pub fn free(self) -> Result<()> {
         located(|| {
-            // The messages of a transfer whose handle was leaked end before the memory.
+            // Messages of a transfer whose handle was leaked end here, before the memory.
             drop(self.in_progress.take());
             self.window.free()
         })
@@ -362,7 +364,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     }
 
     /// Calls `f` with the global index and the element of each of this rank's elements, in row-major order, under an
-    /// exclusive lock as [`with_local`](Self::with_local). Local.
+    /// exclusive lock like [`with_local`](Self::with_local). Local.
     ///
     /// # Errors
     /// Those of [`with_local`](Self::with_local).
@@ -376,8 +378,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Combines all elements of the array by `op`, and gives the result to every rank; `None` for an array without elements.
-    /// Collective, one allgather. Elements that other ranks change meanwhile are seen before or after.
+    /// Combines all elements of the array by `op`, and gives the result to every rank; `None` for an array without
+    /// elements. Collective, one allgather. Elements that other ranks change meanwhile are read before or after the
+    /// change.
     ///
     /// # Errors
     /// Those of [`with_local`](Self::with_local); `Unsupported` for a logical or bitwise operation on floats.
@@ -417,9 +420,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         }
     }
 
-    /// Copies the array into another one of the same shape and team, whatever its distribution: each rank puts its elements
-    /// to their places, by layouts that are computed from the two distributions and without a copy of its own. Collective;
-    /// on return it is complete at all ranks.
+    /// Copies the array into another one of the same shape and team, whatever its distribution: each rank puts its
+    /// elements to their places, with layouts that are computed from the two distributions and without an intermediate
+    /// copy. Collective; on return it is complete at all ranks.
     ///
     /// # Errors
     /// `BadArgument` for an array of another shape or team; `WrongEpoch` inside [`with_local`](Self::with_local) of either;
@@ -438,7 +441,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             if std::ptr::eq(self, to) {
                 return self.sync();
             }
-            // Also waits for elements that other ranks still put into this array.
+            // This also waits for elements that other ranks still put into this array.
             agreed(self.team(), OP, self.not_lent(OP).and_then(|()| to.not_lent(OP)))?;
             let parts = self.distribution.shared_with(self.team().rank(), &to.distribution, None)?;
             self.window.with_local(|own| {
@@ -494,7 +497,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         match parts {
             [] => Ok(()),
             [one] => self.window.lock(LockKind::Shared, one.rank, Assert::empty(), body),
-            // `lock_all` takes the lock of a rank at the first operation on it, so only those of the owners.
+            // `lock_all` takes the lock of a rank at the first operation on it, so only the locks of the owners are
+            // taken.
             _ => self.window.lock_all(Assert::empty(), body),
         }
     }

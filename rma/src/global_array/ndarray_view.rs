@@ -54,7 +54,7 @@ where
         ArrayView::from_shape(self.shape().into_dimension(), self.elements()).expect("a dense array of this shape")
     }
 
-    /// The elements as a mutable array of [`shape`](Self::shape), as [`view`](Self::view).
+    /// The elements as a mutable array of [`shape`](Self::shape), like [`view`](Self::view).
     ///
     /// ```
     /// use farside_rma::global_array::Format;

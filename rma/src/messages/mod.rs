@@ -7,7 +7,8 @@
 //!
 //! | message | protocol |
 //! |---|---|
-//! | up to the device's eager limit, while its target has less than 4 MiB of this rank's unexpected messages | eager: sent at once, in one or several packets; the send is then complete |
+//! | up to the device's eager limit, while its target has less than 4 MiB of this rank's unexpected messages | eager:
+//! sent immediately, in one or several packets; the send is then complete |
 //! | longer, synchronous, or above these 4 MiB | rendezvous: a request (RTS), and once the receive matches the bytes go directly from the sender's memory to the receiver's; an end message completes the send |
 //!
 //! Elements are any [`Pod`] type. Bytes are transferred, so a receive may have another element type than its send. A

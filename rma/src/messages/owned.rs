@@ -41,7 +41,7 @@ pub struct PendingSend<B: 'static> {
 }
 
 struct OwnedSend<B> {
-    // Dropped first: dropping it ends the send. `None` if it was complete when it was started.
+    // This is dropped first, which ends the send. `None` if the send was complete when it was started.
     sending: Option<Sending>,
     buffer: HeapBuffer<B>,
 }
@@ -157,7 +157,7 @@ impl<B: 'static> Drop for PendingSend<B> {
 /// ```
 #[must_use = "wait or await it"]
 pub struct PendingReceive<B: 'static, T> {
-    // Dropped first: dropping it ends the receive.
+    // This is dropped first, which ends the receive.
     receiving: Receiving,
     /// `None` once it was given back.
     buffer: Option<HeapBuffer<B>>,

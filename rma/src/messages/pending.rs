@@ -31,7 +31,7 @@ pub(crate) struct Sending {
     team: Team,
     to: u32,
     sending: two_sided::Sending,
-    /// The outcome has been returned to a caller.
+    /// Whether the outcome has been returned to a caller.
     known: Cell<bool>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn probing(pattern: &Pattern) -> Awaited {
 pub(crate) struct Receiving {
     team: Team,
     receive: Rc<Receive>,
-    /// The outcome has been returned to a caller.
+    /// Whether the outcome has been returned to a caller.
     known: Cell<bool>,
 }
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Accumulates by wire code, as devices apply them to registered memory ([`farside_core::memory::keys::AccumulateFn`]).
+//! Accumulates by wire code, which devices apply to registered memory ([`farside_core::memory::keys::AccumulateFn`]).
 
 use super::{ElementType, Op, kernel};
 

@@ -85,7 +85,7 @@ impl Element for usize {
     const TYPE: ElementType = if size_of::<usize>() == 8 { ElementType::U64 } else { ElementType::U32 };
 }
 
-/// A type that accumulates and atomics work on: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each of
+/// A type on which accumulates and atomics work: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each of
 /// them has a number on the wire and an atomic of its size. Put and get take any [`Pod`] type.
 ///
 /// ```
@@ -120,7 +120,7 @@ pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'stat
 }
 
 /// An element that can be compared and swapped: the integers. Floats are left out, as in MPI, because equality of
-/// values and of bits differ there (±0, NaN).
+/// values and equality of bits differ for them (±0, NaN).
 ///
 /// ```
 /// use farside_rma::op::CasElement;

@@ -24,7 +24,7 @@ use super::{CasElement, Element, ElementType, Op, wide};
 
 /// Accumulates `operand` into `count` elements of type `ty` at `target`, each atomically.
 ///
-/// If the operation is not defined on the type ([`Op::allowed`]; callers check with [`Op::check`]) nothing happens.
+/// If the operation is not defined on the type ([`Op::allowed`]; callers check with [`Op::check`]), this does nothing.
 /// [`Op::NoOp`] does nothing.
 ///
 /// # Safety
@@ -354,7 +354,8 @@ pub trait AtomicScalar: Scalar {
     /// Adds, and returns the old value.
     fn fetch_sum(cell: &Self::Cell, x: Self) -> Self;
 
-    /// Bitwise and, and returns the old value. Not defined on floats, of which this and the next two change nothing.
+    /// Bitwise and, and returns the old value. Not defined on floats, which this and the next two methods do not
+    /// change.
     #[inline(always)]
     fn fetch_band(cell: &Self::Cell, _: Self) -> Self {
         Self::load(cell)

@@ -46,11 +46,11 @@ pub enum Op {
     Min = 2,
     /// The greater of `t` and `x`.
     Max = 3,
-    /// 1 if `t` and `x` are both nonzero, else 0.
+    /// 1 if `t` and `x` are both nonzero, otherwise 0.
     Land = 4,
-    /// 1 if `t` or `x` is nonzero, else 0.
+    /// 1 if `t` or `x` is nonzero, otherwise 0.
     Lor = 5,
-    /// 1 if exactly one of `t` and `x` is nonzero, else 0.
+    /// 1 if exactly one of `t` and `x` is nonzero, otherwise 0.
     Lxor = 6,
     /// `t & x`
     Band = 7,

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::op::{accumulate, combine, fetch_accumulate, fetch_apply};
 
-    /// A mebibyte takes as many atomics as it has words, whatever the elements are.
+    /// A mebibyte takes one atomic per word, whatever the element type.
     #[test]
     fn run_of_short_elements_takes_one_atomic_a_word() {
         const BYTES: usize = 1 << 20;

@@ -2,9 +2,9 @@
 //! An origin's knowledge of the memory that the ranks of a dynamic window have attached.
 //!
 //! Each rank has a table of its attachments. Before an operation on an [`Attachment`], the origin reads the entry, so
-//! that it notices a detached region. Before an operation on an address, it reads the table's version and, if the
-//! owner has changed the table, the changed entries. A region is imported at its first use. Messages: one read for the
-//! entry or the version if the table is not mapped, else none. Mapped bytes are then accessed as in any other window.
+//! that it notices a detached region. Before an operation on an address, it reads the table's version and, if the owner
+//! has changed the table, the changed entries. A region is imported at its first use. Messages: one read for the entry
+//! or the version if the table is not mapped, otherwise none. Mapped bytes are then accessed as in any other window.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,7 @@ use super::dynamic::{Attachment, CHANGES, HEAD, KEPT_CHANGES, MAX_ATTACHED, MAX_
 /// The assumed cost of reading one entry by itself, as the number of entries that are read together at the same cost.
 const ENTRIES_PER_READ: usize = 64;
 
-/// The attachments of all ranks, as far as this rank knows them.
+/// This rank's knowledge of the attachments of all ranks.
 #[derive(Debug)]
 pub(super) struct Attachments {
     /// The window of the tables.
@@ -121,7 +121,8 @@ impl KnownTable {
                 new.push(KnownAttachment { base, len, attachment: Attachment { id, slot }, region: None });
             }
         }
-        // Only after all detached ones are removed: memory may be attached again in another slot.
+        // New attachments are added only after all detached ones are removed: memory may be attached again in another
+        // slot.
         for mut one in new {
             let Attachment { id, slot } = one.attachment;
             one.region = self.imports.get(&id).copied();
@@ -193,7 +194,7 @@ impl Attachments {
         version.load(Ordering::Acquire) == known.version
     }
 
-    /// Copies words of a target's table. Messages: one read if the table is not mapped, else none.
+    /// Copies words of a target's table. Messages: one read if the table is not mapped, otherwise none.
     fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
         self.table.or_abandon(|| {
             // SAFETY: `into` outlives the get: it is complete when the flush returns, and abandoned if that fails.
@@ -298,7 +299,7 @@ impl Attachments {
             return Err(not_attached());
         }
         let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
-        // `PeerLost`: detached between the look-up and the import.
+        // `PeerLost` means that the memory was detached between the look-up and the import.
         self.import(target, attachment, key)
             .map_err(|e| if e.kind() == ErrorKind::PeerLost { not_attached() } else { e })
     }
@@ -332,7 +333,7 @@ mod tests {
 
     const ENTRY: usize = MAX_ENTRY;
 
-    /// Entries of attachments with these ids, of 8 bytes each; 0 is an empty slot.
+    /// Table entries of attachments with these ids and 8 bytes each; 0 is an empty slot.
     fn table(ids: &[u64]) -> Vec<u64> {
         let entry = |id: &u64| {
             let mut entry = [0; ENTRY / 8];
@@ -368,7 +369,7 @@ mod tests {
         assert_eq!(found(&known, 992), Some((0, Some(101))));
         assert!(known.set_import(at(0, 1), None).is_some() && known.set_import(at(0, 1), None).is_none());
         assert_eq!(found(&known, 992), Some((0, None)));
-        // One entry by itself; then the memory of a slot is attached again in another slot.
+        // A single entry changes; then the memory of a slot is attached again in another slot.
         let entries = table(&[5, 0, 5]);
         let entry = |at: usize| &entries[at * ENTRY / 8..][..ENTRY / 8];
         assert!(known.update(4, [(2, entry(0))].into_iter()).is_empty());

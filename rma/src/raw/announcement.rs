@@ -1,19 +1,19 @@
-//! What a rank announces of its part of a window. All ranks must use the same protocols, so each uses what all of them
-//! have; the rest is for the ranks that send to this one.
+//! The properties of its part of a window that a rank announces. All ranks must use the same protocols, so each uses
+//! those that all of them support; the other fields are for ranks that send to this one.
 
 use farside_core::wire::{Reader, Writer};
 
-/// Announced instead of an alignment by a rank whose processor does not apply accumulates of peers.
+/// The alignment that a rank announces if its processor does not apply accumulates of peers.
 const NOT_SERVED: u8 = u8::MAX;
 
-/// The part of one rank, or what all ranks have in common.
+/// The announcement of one rank, or the combination of those of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Announcement {
-    /// The rank maps the whole memory of every target.
+    /// Whether the rank maps the whole memory of every target.
     pub(super) mapped: bool,
-    /// It maps the signal array of every target.
+    /// Whether the rank maps the signal array of every target.
     pub(super) signals_mapped: bool,
-    /// All ranks have the same type of elements.
+    /// Whether all ranks have the same type of elements.
     pub(super) same_element: bool,
     /// The code of that type, 0 for a window of bytes.
     pub(super) element: u64,
@@ -21,9 +21,9 @@ pub(super) struct Announcement {
     pub(super) served: Option<u8>,
     /// The handler of packed pieces, or 0.
     pub(super) listens: u16,
-    /// The unique number of that handler. The first rank's tells windows apart.
+    /// The unique number of that handler. That of the first rank identifies the window.
     pub(super) unique: u64,
-    /// The handler of transfers by lists, and the most blocks and bytes of a list; 0 without lists.
+    /// The handler of transfers by lists, and the maximum numbers of blocks and bytes of a list; 0 without lists.
     pub(super) lists: (u16, u32, u64),
 }
 
@@ -35,7 +35,7 @@ impl Announcement {
         w.u64(self.element).u32(self.listens.into()).u64(self.unique).u32(handler.into()).u32(blocks).u64(bytes).done()
     }
 
-    /// Reads an announcement; nothing is common with a rank whose announcement is malformed.
+    /// Reads an announcement. A malformed one is read as an announcement without any property.
     pub(super) fn read(bytes: &[u8]) -> Self {
         let mut r = Reader::new(bytes);
         let fields = (|| {
@@ -59,7 +59,7 @@ impl Announcement {
         })
     }
 
-    /// What is common to both; associative.
+    /// Combines two announcements to the properties that both have. Associative.
     pub(super) fn merge(one: &mut [u8], other: &[u8]) {
         let (a, b) = (Self::read(one), Self::read(other));
         let common = Self {

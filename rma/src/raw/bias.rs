@@ -1,15 +1,15 @@
-//! Biased entry to a lock: a rank that takes an uncontended lock again and again stops using the lock word
-//! (Dice, Kogan: BRAVO - biased locking for reader-writer locks; here also for one writer).
+//! Biased entry to a lock: a rank that repeatedly takes an uncontended lock stops using the lock word (Dice, Kogan:
+//! BRAVO - biased locking for reader-writer locks; here also for one writer).
 //!
-//! Each rank has a claim word at every target, which it alone writes, and every target has a bias word. While the
-//! bias is for readers, a reader enters by setting its claim; while it is for one rank, that rank enters so, as
-//! reader or writer. One atomic exchange enters, a plain store leaves, and claims of different ranks are in
-//! different cache lines.
+//! Each rank has a claim word at every target, which it alone writes, and every target has a bias word. While the bias
+//! is for readers, a reader enters by setting its claim; while it is for one rank, that rank enters in this way, as
+//! reader or writer. One atomic exchange enters, a plain store leaves, and claims of different ranks are in different
+//! cache lines.
 //!
 //! - The bias is set only by a rank that is inside by the lock word: for readers by a reader, for one rank by a
 //!   writer.
 //! - A rank that is inside by the lock word and is not covered by the bias revokes it: marks it, so that no rank enters
-//!   by it any more, waits until the claims that it covers are zero, and clears it.
+//!   by it from then on, waits until the claims that it covers are zero, and clears it.
 //! - An entry sets the claim and then reads the bias; a revocation sets the bias and then reads the claims. Both
 //!   are sequentially consistent, so one of the two sees the other.
 
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use farside_core::memory::words::Word;
 
-/// No rank.
+/// The value for no bias.
 pub(crate) const NONE: u64 = 0;
 /// All readers may enter by claim.
 pub(crate) const READERS: u64 = 1;
@@ -37,7 +37,7 @@ fn covers(bias: u64, me: usize, shared: bool) -> bool {
 /// Enters by claim, if the bias covers rank `me`.
 #[inline(always)]
 pub(crate) fn enter<W: Word>(bias: &W, claim: &W, me: usize, shared: bool) -> ClaimEntry {
-    // Relaxed: only a hint whether an attempt is worthwhile.
+    // Relaxed: the value is only a hint whether an attempt is worthwhile.
     if !covers(bias.load(Ordering::Relaxed), me, shared) {
         return ClaimEntry::NotCovered;
     }
@@ -156,7 +156,7 @@ mod tests {
                     let mut x = me as u64;
                     for i in 0..4000 {
                         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                        // Long runs of one kind, so that entries use the bias.
+                        // There are long runs of one kind, so that entries use the bias.
                         let shared = if i / 500 % 2 == 0 { x >> 61 != 0 } else { false };
                         let check = || {
                             if shared {

@@ -74,7 +74,7 @@ impl RawWindow {
     }
 
     /// Issues an operation between layouts whose offset is an address at `t`: as one operation if a region contains its
-    /// whole range, else block by block.
+    /// whole range, otherwise block by block.
     pub(super) fn carry_out_by_address(
         &self,
         attachments: &Attachments,

@@ -19,17 +19,18 @@ use super::{Options, RawWindow};
 use crate::assert::Assert;
 use crate::elements::WindowElement;
 
-/// Largest number of attachments of one rank at a time.
+/// Maximum number of attachments of one rank at a time.
 pub const MAX_ATTACHED: usize = 16_384;
 
 /// Bytes of a table entry before the key: id, length in bytes, length of the key, address of the first byte.
 pub(super) const HEAD: usize = 32;
 
-/// Bytes of the longest table entry of any device.
+/// Maximum length in bytes of a table entry, for any device.
 pub(super) const MAX_ENTRY: usize = HEAD + MAX_KEY;
 
-/// Offset of the entries, behind the header: the version of the table, the number of slots that were ever used, and the
-/// slots of the last changes. The change of version `v` is in word `v` modulo [`KEPT_CHANGES`] from [`CHANGES`] on.
+/// Offset of the entries, which follow the header: the version of the table, the number of slots that were ever used,
+/// and the slots of the last changes. The change of version `v` is in word `v` modulo [`KEPT_CHANGES`] from [`CHANGES`]
+/// on.
 pub(super) const TABLE: usize = 128;
 
 /// Index of the first word of the last changes, and their number.
@@ -241,7 +242,7 @@ impl RawDynamicWindow {
         let slot = self.attached.borrow().free_slot().ok_or_else(|| {
             Error::new(ErrorKind::Limit, "attach memory")
                 .rank(self.table().job().rank())
-                .cause(format!("{MAX_ATTACHED} regions are attached"))
+                .cause(format!("{MAX_ATTACHED} regions are attached already, the maximum"))
                 .remedy("detach regions that are no longer needed")
         })?;
         let region = Region {

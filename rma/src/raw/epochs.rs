@@ -3,8 +3,8 @@
 use super::{Access, NO_EPOCH, RawWindow};
 
 impl RawWindow {
-    /// Opens an access epoch and returns its number. `atomic_first`: an atomic operation on memory of peers will
-    /// precede the first read.
+    /// Opens an access epoch and returns its number. `atomic_first` says that an atomic operation on memory of peers
+    /// will precede the first read.
     #[inline]
     pub(super) fn open_epoch(&self, access: Access, atomic_first: bool) -> u64 {
         if !self.counted.replace(true) {

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use farside_core::wire::Reader;
 
-/// First byte of the header of a message about a failure. Those of records are lower.
+/// First byte of the header of a message about a failure. Headers of records begin with lower bytes.
 pub(super) const FAILED: u8 = 0x80;
-/// The most failures that a window keeps; later ones replace the oldest, which concern epochs of the past.
+/// Maximum number of failures that a window keeps; later ones replace the oldest, which concern past epochs.
 const MAX_KEPT: usize = 64;
 
 /// A failure that another rank has reported.
@@ -28,12 +28,12 @@ pub(super) struct Failure {
 pub(super) struct Failures(Rc<RefCell<Vec<Failure>>>);
 
 impl Failures {
-    /// Those that were reported, the oldest first.
+    /// The reported failures, the oldest first.
     pub(super) fn told(&self) -> Ref<'_, Vec<Failure>> {
         self.0.borrow()
     }
 
-    /// Takes a message of rank `source` with this header; returns whether it is one about a failure.
+    /// Handles a message of rank `source` with this header; returns whether it is about a failure.
     pub(super) fn take(&self, source: u32, header: &[u8]) -> bool {
         let mut r = Reader::new(header);
         let Some(code) = r.u8().filter(|code| *code >= FAILED) else { return false };

@@ -38,7 +38,7 @@ use crate::assert::Assert;
 pub(super) const ENDS: u16 = 1;
 const GOES_ON: u16 = 2;
 
-/// Largest number of ranks that notify each other directly instead of by a barrier.
+/// Maximum number of ranks that notify each other directly instead of by a barrier.
 pub(crate) const DIRECT: usize = 2;
 
 impl RawWindow {
@@ -98,7 +98,7 @@ impl RawWindow {
         self.fencing.count.get()
     }
 
-    /// Number of barriers so far, those of closing fences included, the same at all ranks.
+    /// Number of barriers so far, including those of closing fences; the same at all ranks.
     pub(crate) fn barriers(&self) -> u64 {
         self.fencing.barriers.get()
     }
@@ -116,13 +116,14 @@ impl RawWindow {
         }
     }
 
-    /// Opens the epoch of fence `number`. `precede`: the fence has closed an epoch, so all ranks have reached it.
+    /// Opens the epoch of fence `number`. `precede` says that the fence has closed an epoch, so all ranks have reached
+    /// it.
     #[inline]
     fn open_by_fence(&self, number: u64, precede: bool) {
         let epoch = self.next_epoch(Access::Fence(number));
         self.fencing.synchronized.set(precede);
         if precede {
-            // All ranks have reached this fence and are exposed, so operations start at once.
+            // All ranks have reached this fence and are exposed, so operations start immediately.
             self.targets.iter().for_each(|t| t.ready.set(epoch));
         } else {
             self.publish_opened(number);
@@ -178,8 +179,8 @@ impl RawWindow {
         } else {
             let others = (1..p).map(|d| (me + d) % p);
             let number = self.next_barrier();
-            // A notified rank may access this rank's memory at once, so this rank's operations on itself are completed
-            // first.
+            // A notified rank may access this rank's memory immediately, so this rank's operations on itself are
+            // completed first.
             self.finish_self()?;
             let value = marked(number, mark);
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, value))?;

@@ -299,7 +299,7 @@ impl Request {
         self.track.check()
     }
 
-    /// Abandons the operations: their buffers are not accessed any more.
+    /// Abandons the operations: their buffers are no longer accessed.
     pub fn cancel(&self, job: &Job) {
         job.cancel(&self.track);
     }

@@ -1,4 +1,4 @@
-//! What the end of the job changes in a window.
+//! The changes of a window at the end of the job.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,8 +7,8 @@ use farside_core::job::EndsWithJob;
 
 use super::target::Target;
 
-/// What the end of a job changes in a window, so that every call that names another rank fails. Operations on mapped memory
-/// look at nothing but whether their target is ready, and it is not ready any more.
+/// The state of a window that the end of the job changes, so that every call that names another rank fails. Operations
+/// on mapped memory check only whether their target is ready, so the end makes targets not ready.
 #[derive(Debug, Default)]
 pub(super) struct WindowEnd {
     unusable: Cell<bool>,

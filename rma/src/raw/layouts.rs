@@ -17,7 +17,7 @@ use crate::elements::{WindowElement, bytes, range_text};
 use crate::op::{Element, Op, code};
 use crate::selection::Selection;
 
-/// Largest message in bytes; devices may split it further.
+/// Maximum length of a message in bytes; devices may split it further.
 const MAX_MESSAGE: u64 = 1 << 30;
 
 /// How the copy loops of layouts access window memory, which other ranks may access at the same time.
@@ -71,9 +71,9 @@ pub(crate) struct Layouts<'a> {
     pub(crate) target: &'a TypeMap,
     /// Destination of the previous values of an accumulate.
     pub(crate) old: Option<(*mut u8, &'a TypeMap)>,
-    /// The region that `offset` counts in, if it is not the window's own.
+    /// The region in which `offset` counts, if it is not the window's own.
     pub(crate) attached: Option<&'a RemoteRegion>,
-    /// How an accumulate that no device has changes the elements, and whether it has operands.
+    /// How an accumulate that no device supports changes the elements, and whether it has operands.
     pub(crate) update: Option<(&'a Update, bool)>,
 }
 
@@ -273,9 +273,9 @@ pub(crate) fn refused(name: &'static str, e: &DatatypeError) -> Error {
 pub(crate) struct Planner {
     limits: PlanLimits,
     cut_offs: CutOffs,
-    /// Shortest message that is sent by lists on both sides.
+    /// Minimum length of a message that is sent by lists on both sides.
     sgrs_bytes: u64,
-    /// Shortest block that is sent by lists without the target's help, if the settings give it.
+    /// Minimum length of a block that is sent by lists without the target's help, if the settings give it.
     lists_from: Option<u64>,
     /// The scheme that the settings or the program demand.
     wanted: Cell<TransferScheme>,
@@ -329,8 +329,8 @@ impl Planner {
     }
 
     /// The plan of a put or a get to `region` that is not done by loads and stores. If the device accepts lists of
-    /// remote ranges, they are best unless blocks are short; scheme SGRS then needs no help of the target. `unpacks`:
-    /// whether the target can unpack packed pieces.
+    /// remote ranges, they are best unless blocks are short; scheme SGRS then needs no help of the target. `unpacks`
+    /// says whether the target can unpack packed pieces.
     ///
     /// # Errors
     /// `BadArgument` of [`Layouts::check`].

@@ -16,14 +16,14 @@
 //!
 //! If the word is not mapped, each atomic is a message (a shared lock takes two: a read and a compare-and-swap), and
 //! the request is deferred until the first operation: lock itself sends nothing, and an epoch without operations sends
-//! nothing at all. A rank that has to wait is notified when its turn has come (`lockqueue`). The message that unlocks is
-//! sent behind puts, without waiting for them: devices make writes visible before a later atomic.
+//! nothing at all. A rank that has to wait is notified when its turn has come (`lockqueue`). The message that unlocks
+//! is sent after puts, without waiting for them: devices make writes visible before a later atomic.
 //!
 //! A reader's ticket blocks all later tickets until that reader has entered. So a reader takes one only in a call that
 //! waits for this lock and nothing else, and only one at a time: two readers that wait for two targets in different
 //! orders do not deadlock, and a reader that waits for something else blocks no rank. Outside of such calls a reader
-//! enters if no writer is inside or waits, or leaves the word unchanged. A writer takes its ticket at once: a rank that
-//! waits behind the ticket would have to wait for the lock as well.
+//! enters if no writer is inside or waits, or leaves the word unchanged. A writer takes its ticket immediately: a rank
+//! that waits behind the ticket would have to wait for the lock as well.
 
 use farside_core::{Error, ErrorKind, Result};
 
@@ -70,7 +70,7 @@ impl RawWindow {
             t.ready.set(self.epoch.get());
         } else {
             t.lock.set(LockState::Wanted(kind));
-            // A mapped word costs no message, so the lock is requested at once.
+            // A mapped word costs no message, so the lock is requested immediately.
             if self.signals.is_mapped(target) && self.advance(target)? {
                 t.ready.set(self.epoch.get());
             }
@@ -79,8 +79,8 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Opens an access to every rank under shared locks; each lock is taken at the first access to its rank. Sends
-    /// nothing.
+    /// Opens an access epoch to every rank under shared locks; each lock is taken at the first access to its rank.
+    /// Sends nothing.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -100,7 +100,8 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Sets the lock of every target, and of those that are used later; they are ready in `epoch`, if that is given.
+    /// Sets the lock of every target, including targets that are used later; they are ready in `epoch`, if that is
+    /// given.
     pub(super) fn set_all_locks(&self, state: LockState, epoch: Option<u64>) {
         self.unused.lock.set(state);
         for t in self.targets.iter() {
@@ -265,7 +266,7 @@ impl RawWindow {
         self.finish_flush()
     }
 
-    /// Completes all operations of this rank on `target` locally: buffers are free, gets have arrived.
+    /// Completes all operations of this rank on `target` locally: buffers are free, and gets have arrived.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).

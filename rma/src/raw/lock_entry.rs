@@ -79,7 +79,8 @@ impl RawWindow {
         kind: LockKind,
         waits: bool,
     ) -> Result<Option<bool>> {
-        /// Attempts of a reader, since other readers may change the word between its read and its compare-and-swap.
+        /// Maximum number of attempts of a reader: other readers may change the word between its read and its
+        /// compare-and-swap.
         const LOOKS: u32 = 3;
         if let Some((bias, claim, _)) = t.claim() {
             let entry = bias::enter(bias, claim, self.locking.claimant, kind == LockKind::Shared);
@@ -195,7 +196,7 @@ impl RawWindow {
         target: usize,
         mut turn: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
-        // Not for the whole wait, in which another thread may wait for another lock.
+        // It is set only during the attempt, since another thread may wait for another lock during this wait.
         let turn = || {
             let _replaced = Replaced::replace(&self.locking.waits_for, Some(target));
             turn()

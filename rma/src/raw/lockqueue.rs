@@ -2,7 +2,7 @@
 //! until its turn has come (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
 //! multiprocessors; here the tickets of the lock word give the order, and the queue maps tickets to ranks).
 //!
-//! The queue is beside the target's lock word and has a slot for each ticket that may wait. A waiter writes its entry
+//! The queue is next to the target's lock word and has a slot for each ticket that may wait. A waiter writes its entry
 //! into the slot of its ticket, reads the lock word once more, and sleeps until its own word for that target is set. A
 //! rank that changes the lock word so that the next ticket may enter reads the slot of that ticket, and sets the word
 //! of the rank in it. Without a waiter the queue is not used: the change itself returns the tickets that are taken.
@@ -29,7 +29,7 @@ use super::lockword::{self, Ticket};
 use super::target::{LockKind, LockState};
 use super::{RawWindow, cell, word};
 
-/// Queue slots in the cache line of a claim word, behind word 0, which is the claim word itself.
+/// Number of queue slots in the cache line of a claim word, after word 0, which is the claim word itself.
 const PLACES: usize = 2;
 
 /// The content of a slot: ticket, rank and kind of a waiter.

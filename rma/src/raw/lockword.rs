@@ -2,8 +2,8 @@
 //!
 //! Three fields of 20 bits: tickets given (`users`), and the tickets that may `write` and `read` next. A writer enters
 //! when `write` reaches its ticket, and increments both fields when it leaves. A reader enters when `read` reaches its
-//! ticket; it increments `read` at once, so that the next reader may enter too, and `write` when it leaves. So requests
-//! are granted in the order of their tickets, and readers share.
+//! ticket; it increments `read` immediately, so that the next reader may enter too, and `write` when it leaves. So
+//! requests are granted in the order of their tickets, and readers share.
 //!
 //! Fields wrap. `users` is the top field, so its carry is lost. A rank that increments a field which it alone may
 //! change knows its value and adds the right difference. A leaving reader does not know the value, and clears the guard
@@ -76,7 +76,7 @@ pub(crate) const fn at_rest(word: u64) -> bool {
     may_write(word, t) && may_read(word, t)
 }
 
-/// The word after a reader has taken a ticket and entered in one step, if the ticket may enter at once.
+/// The word after a reader has taken a ticket and entered in one step, if the ticket may enter immediately.
 pub(crate) const fn reader_at_once(word: u64) -> Option<u64> {
     let t = ticket(word);
     if may_read(word, t) { Some(word.wrapping_add(TAKE).wrapping_add(reader_enters(t))) } else { None }

@@ -27,9 +27,10 @@ use crate::elements::WindowElement;
 
 impl RawWindow {
     /// Allocates a window of `len` zeroed bytes at this rank, which the ranks of the node map. Collective; lengths may
-    /// differ. Five allgathers; memory: `len` and 192 bytes for each rank of the team, with locks 256, which peers may reach, and
-    /// about 250 for each rank that they may not. In a simulation of more than 256 ranks, where peers read each other's keys when
-    /// they first need them: three allreduces, and memory for the peers with which this rank communicates.
+    /// differ. Five allgathers; memory: `len`, 192 bytes for each rank of the team (256 with locks) that peers can
+    /// access, and about 250 bytes for each rank that they cannot. In a simulation of more than 256 ranks, in which
+    /// peers read each other's keys when they first need them: three allreduces, and memory for the peers with which
+    /// this rank communicates.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
@@ -121,7 +122,7 @@ impl RawWindow {
         Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
     }
 
-    /// Makes a dynamic window, whose operations are on regions that targets attach. None of them counts as complete
+    /// Makes a dynamic window, whose operations are on regions that targets attach. No operation counts as complete
     /// when issued, since `mapped` is false.
     pub(super) fn attaching(team: &Team, options: Options, attachments: Rc<Attachments>) -> Result<Self> {
         let own = team.job().device().allocate(Self::region(team, Region::allocated(0), options));
@@ -223,7 +224,7 @@ impl RawWindow {
         })
     }
 
-    /// Agrees with the other ranks on the capabilities that all of them have. Ranks see different regions (a rank does
+    /// Agrees with the other ranks on the capabilities that all of them have. Ranks have different regions (a rank does
     /// not import its own region, and an empty region is always mapped), but all ranks must use the same protocol for
     /// closing calls. One allgather, or an allreduce ([`coll::announce`]).
     ///
@@ -234,7 +235,8 @@ impl RawWindow {
         let signals_mapped = (0..self.team.size()).all(|r| self.signals.is_mapped(r));
         let whole = |t: &Target| t.region.mapped.is_some_and(|m| (m.lo, m.hi) == (0, t.region.len));
         let mapped = self.attachments.is_none() && signals_mapped && self.targets.iter().all(whole);
-        // A device either makes steps for all regions or for none, and maps nothing if targets are made later.
+        // A device composes accumulates of steps for all regions or for none, and maps nothing if targets are made
+        // later.
         let first = self.targets.sample(self.team.rank());
         let steps = self.targets.iter().chain(&first).all(|t| t.region.steps);
         if let Some(first) = first {
@@ -256,7 +258,7 @@ impl RawWindow {
         };
         let (common, announced) = coll::announce(&self.team, "make a window", &own.write(), &mut Announcement::merge)?;
         let common = Announcement::read(&common);
-        // The same at all ranks, so all of them or none exchange the names.
+        // The condition is the same at all ranks, so all of them or none exchange the names.
         if !common.same_element {
             return Err(self.other_element(element)?);
         }

@@ -32,7 +32,7 @@ impl Drop for Posting<'_> {
     }
 }
 
-/// Ends the current request on drop, also when a panic unwinds: other requests wait for its end.
+/// Ends the current request on drop, even when a panic unwinds: other requests wait for its end.
 struct CurrentRequest<'a>(&'a RawWindow);
 
 impl Drop for CurrentRequest<'_> {
@@ -42,7 +42,7 @@ impl Drop for CurrentRequest<'_> {
 }
 
 impl RawWindow {
-    /// Starts an operation, or queues it until its target is ready. All operations on unmapped memory come here.
+    /// Starts an operation, or queues it until its target is ready. All operations on unmapped memory use this.
     #[cold]
     #[inline(never)]
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
@@ -332,9 +332,9 @@ impl RawWindow {
     /// complete on return.
     ///
     /// All accumulates of such an epoch go this way, whatever their length, operation and type, so that they are atomic
-    /// with each other; those of [`update`](Self::update) have a lock of their own. The HCA's atomics, which need not
-    /// be coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
-    /// (MPI-5.0 section 12.5.3). So this rank's CPU applies those to memory that it maps, at once. Attached memory
+    /// with each other; those of [`update`](Self::update) use a separate lock. The HCA's atomics, which need not be
+    /// coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
+    /// (MPI-5.0 section 12.5.3). So this rank's CPU immediately applies those to memory that it maps. Attached memory
     /// (dynamic windows) is updated by the HCA's atomics in all epochs.
     fn recorded(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
         if !self.processors_apply() {
@@ -392,7 +392,7 @@ impl RawWindow {
             // that made the item; both wait for the track or cancel it.
             unsafe { self.job.post(peer, operation, notify, tracks) }
         });
-        // An error that blames a rank is not the target's: that may have ended because of the other one.
+        // An error that blames another rank is kept: the target may have ended because of that rank.
         let about = |e: Error| if e.blamed().is_none() { e.peer(t.region.peer) } else { e };
         posted.unwrap_or(Ok(true)).map(|_| ()).map_err(about)
     }
@@ -452,7 +452,7 @@ impl RawWindow {
             if ready {
                 let (t, request) = (&self.targets[q.target], q.request.as_ref());
                 self.begin(t, q.item, request).unwrap_or_else(|e| self.fail(t, request, &e));
-                // Only now the request counts the operation by its track.
+                // From now on the request counts the operation by its track.
                 if let Some(r) = request {
                     r.queued.set(false);
                 }

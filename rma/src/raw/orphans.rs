@@ -12,7 +12,7 @@ pub(crate) trait Orphan: fmt::Debug {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     kept: Vec<Rc<dyn Orphan>>,
-    /// Length at which those that are done are removed.
+    /// Length of the list at which finished buffers are removed.
     most: usize,
 }
 

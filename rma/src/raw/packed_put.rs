@@ -10,7 +10,7 @@ use farside_datatype::{Plan, Private};
 use super::layouts::Layouts;
 use super::{Access, RawWindow, Target};
 
-/// Largest number of unacknowledged pieces to one target.
+/// Maximum number of unacknowledged pieces to one target.
 const UNDER_WAY: u64 = 4;
 
 impl RawWindow {
@@ -38,8 +38,8 @@ impl RawWindow {
             let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
             // SAFETY: the piece is for the peer's window, in an epoch in which the window is exposed.
             unsafe { am::send_any(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters) }?;
-            // Only now, since `send_any` may wait: acknowledgements of earlier pieces may have arrived, but not this
-            // one.
+            // This is counted only now, since `send_any` may wait: acknowledgements of earlier pieces may have arrived
+            // meanwhile, but not that of this one.
             t.packed.set(t.packed.get() + 1);
         }
         Ok(())

@@ -65,7 +65,7 @@ impl RawWindow {
         for target in targets {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);
-            // A post that has arrived already is found here, so that operations need not check for it.
+            // Posts that have arrived already are found now, so that operations need not check for them.
             if asserts.contains(Assert::NOCHECK) || self.signals.reached(*target, cell::POST, t.starts.get()) {
                 t.ready.set(epoch);
             }

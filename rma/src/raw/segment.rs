@@ -8,8 +8,8 @@ use super::{Options, RawWindow};
 
 impl RawWindow {
     /// Allocates a window of `len` zeroed bytes at this rank, which follow the bytes of the previous rank at every
-    /// rank. Collective; lengths may differ. One allgather more than [`allocate`](Self::allocate); rank 0 owns the
-    /// segment.
+    /// rank. Collective; lengths may differ. Takes one allgather more than [`allocate`](Self::allocate); rank 0 owns
+    /// the segment.
     ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate); `Unsupported` if ranks of the team do not map each other's memory.

@@ -76,7 +76,7 @@ pub(super) struct LockingState {
     pub(super) claimant: usize,
     /// Index of the first claim word.
     pub(super) claims: usize,
-    /// Waiters for a lock join its queue ([`super::lockqueue`]), since not all ranks map the lock words.
+    /// Whether waiters for a lock join its queue ([`super::lockqueue`]), because not all ranks map the lock words.
     pub(super) in_line: bool,
     /// The target whose lock the current call waits for.
     pub(super) waits_for: Cell<Option<usize>>,
@@ -106,11 +106,11 @@ pub(super) struct OperationState {
     pub(super) sgrs: Option<Sgrs>,
     /// Copies of buffers that do not outlive the call of their operation.
     pub(super) copies: RefCell<Vec<Box<[u8]>>>,
-    /// Stores to mapped memory may still be in this CPU's store buffer.
+    /// Whether stores to mapped memory may still be in this CPU's store buffer.
     pub(super) stored: Cell<bool>,
-    /// Packed pieces were sent, and no call has waited for them yet.
+    /// Whether packed pieces were sent and no call has waited for them yet.
     pub(super) packed: Cell<bool>,
-    /// A track may have an error although the window is mapped, so closing calls must check the tracks.
+    /// Whether a track may have an error although the window is mapped, so that closing calls must check the tracks.
     pub(super) failed: Cell<bool>,
 }
 
@@ -137,7 +137,7 @@ impl OperationState {
 pub(super) struct ServedState {
     /// Receives packed pieces, records and answers for this rank.
     pub(super) listener: Listener,
-    /// A number that tells this window apart from others of the team, the same at all ranks.
+    /// A number that distinguishes this window from others of the team, the same at all ranks.
     pub(super) unique: u64,
     /// Whether the CPU of each target applies the accumulates of fence and PSCW epochs.
     pub(super) accumulates: bool,

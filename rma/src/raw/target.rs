@@ -58,21 +58,21 @@ pub(crate) enum LockState {
     No,
     /// Lock was called; the request has not been sent.
     Wanted(LockKind),
-    /// A shared lock could not be entered at once; the next attempt is made by a call that waits.
+    /// A shared lock could not be entered immediately; the next attempt is made by a call that waits.
     Deferred,
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
     /// The ticket is taken, and the rank that lets it in notifies this rank.
     InLine(LockKind, Ticket),
-    /// Inside by the word, but ranks that are inside by claim may have to leave first.
+    /// This rank is inside by the word, but ranks that are inside by claim may have to leave first.
     Draining(LockKind, Ticket),
-    /// Inside by the word.
+    /// This rank is inside by the word.
     Inside(LockKind, Ticket),
-    /// Inside by claim.
+    /// This rank is inside by claim.
     Claimed,
-    /// Inside by `NOCHECK`, without the word.
+    /// This rank is inside with `NOCHECK`, without the word.
     Unchecked,
-    /// Inside exclusively for local access, so operations are refused. By ticket, or by claim if `None`.
+    /// This rank is inside exclusively for local access, so operations are refused; by ticket, or by claim if `None`.
     Local(Option<Ticket>),
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum LockState {
 pub(crate) struct UnusedTargets {
     /// The state of their locks.
     pub(super) lock: Cell<LockState>,
-    /// What the ranks have announced, once they agree.
+    /// The announcements of the ranks, once they agree.
     pub(super) announced: OnceCell<Announced>,
     /// This rank, and its memory if it copies to it.
     pub(super) own: Option<(usize, (*mut u8, usize))>,
@@ -103,13 +103,14 @@ impl UnusedTargets {
 /// [`Used`], is made when it is first needed: derefs make it.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The epoch in which this target is ready, that is exposed or locked.
+    /// The epoch in which this target is ready, that is, exposed or locked.
     pub(super) ready: Cell<u64>,
     /// Byte `i` is at `base + i` for `lo <= i < hi`.
     pub(super) base: *mut u8,
     pub(super) lo: usize,
     pub(super) hi: usize,
-    /// Its whole memory can be loaded and stored here although the window is not mapped, so puts and gets are copies.
+    /// Whether this rank can load and store its whole memory although the window is not mapped, so that puts and gets
+    /// are copies.
     pub(super) copies: bool,
     /// Whether this rank's processor may change its mapped memory atomically in every epoch.
     pub(super) atomics: bool,
@@ -137,7 +138,7 @@ pub(crate) struct Used {
     pub(super) remote: (u32, u64, usize),
     /// Tracks the requests that are not complete.
     pub(super) track: Rc<Track>,
-    /// Whether a request in progress may be another one than a write.
+    /// Whether a request in progress may be something other than a write.
     pub(super) reads: Cell<bool>,
     /// Numbers of packed pieces sent and unpacked.
     pub(super) packed: Cell<u64>,
@@ -230,7 +231,7 @@ impl Target {
         }
     }
 
-    /// The address of its memory, if all of it can be loaded and stored here.
+    /// The address of its memory, if this rank can load and store all of it.
     fn whole(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.base).filter(|_| self.copies)
     }
@@ -287,7 +288,7 @@ impl Target {
         self.used().is_some_and(|used| used.track.has_failed())
     }
 
-    /// Takes the first error of its requests.
+    /// Returns and removes the first error of its requests.
     ///
     /// # Errors
     /// The first failure since the last call.
@@ -308,8 +309,8 @@ impl Target {
         self.used().is_some_and(|used| used.track.open() > 0 || used.packed.get() != used.unpacked.value())
     }
 
-    /// Whether all that is outstanding are writes by the device. Copies to a mapped part of its memory are not ordered with
-    /// messages.
+    /// Whether all outstanding operations are writes by the device. Copies to a mapped part of its memory are not
+    /// ordered with messages.
     pub(super) fn has_only_writes(&self) -> bool {
         let only_writes = |used: &Used| {
             let is_packed = used.packed.get() != used.unpacked.value();
@@ -332,7 +333,7 @@ impl Target {
         }
     }
 
-    /// Stores what the target has announced for those that send to it.
+    /// Stores the announced properties that a rank needs to send to the target.
     pub(super) fn heed(&mut self, announced: &Announcement) {
         self.listens = announced.listens;
         self.lists = announced.lists.0;

@@ -17,8 +17,8 @@ use super::{RawWindow, Target};
 use crate::op::{ElementType, Op};
 
 impl RawWindow {
-    /// Sets the scheme of later transfers between datatypes, which is used where it is possible, on mapped windows too.
-    /// Meant for measurements and tests. [`farside_core::settings::Settings`] has the same option for all windows.
+    /// Sets the scheme of later transfers between datatypes, which is used if possible, also on mapped windows. Meant
+    /// for measurements and tests. [`farside_core::settings::Settings`] has the same option for all windows.
     pub fn set_transfer(&self, scheme: TransferScheme) {
         self.operations.planner.ask_for(scheme);
     }
@@ -139,7 +139,7 @@ impl RawWindow {
         Ok(copied)
     }
 
-    /// The address that a layout's offsets count from, at a target that is ready and whose side is mapped. `None` also
+    /// The address from which a layout's offsets count, at a target that is ready and whose side is mapped. Also `None`
     /// for a layout without bytes, and if a scheme is forced.
     #[inline(always)]
     fn direct_layout(&self, target: usize, offset: usize, at: &TypeMap) -> Option<*mut u8> {
@@ -181,7 +181,7 @@ impl RawWindow {
         if let Some(attachments) = self.attachments.as_ref().filter(|_| l.attached.is_none()) {
             return self.carry_out_by_address(attachments, t, l, request);
         }
-        // Also for forced schemes, which become copies on mapped windows too.
+        // This also applies to forced schemes, which become copies on mapped windows.
         self.order_stores((l.action != Action::Put, l.action != Action::Get));
         let own = l.attached.is_none();
         let mapped = self.direct_layout(t.team_rank, l.offset, l.target).filter(|_| own);
@@ -211,7 +211,7 @@ impl RawWindow {
                 l.messages(&plan).try_for_each(|message| self.begin(t, message, request))
             }
             Scheme::Generic if unpacks => self.put_packed(t, l, &plan),
-            // Never planned here: the memory is not mapped, and the target does not unpack.
+            // This is never planned here, since the memory is not mapped and the target does not unpack.
             Scheme::Mapped | Scheme::Generic => {
                 Err(Error::new(ErrorKind::Unsupported, l.action.name()).cause(format!("{:?}", plan.scheme())))
             }
@@ -267,7 +267,7 @@ pub(crate) fn accumulate<'a>(
     Ok(layouts(crate::op::code(op, ty)))
 }
 
-/// The element type as which [`RawWindow::accumulate_typed`] accumulates a predefined type; `None` for a type that
+/// The element type with which [`RawWindow::accumulate_typed`] accumulates a predefined type; `None` for a type that
 /// [`RawWindow::update`] accumulates.
 ///
 /// ```

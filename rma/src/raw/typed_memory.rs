@@ -5,7 +5,7 @@ use farside_core::am::Layout;
 use farside_core::device::Block;
 use farside_datatype::TypeMap;
 
-/// A type map and the address that its offsets count from.
+/// A type map and the address from which its offsets count.
 ///
 /// ```
 /// use farside_rma::core::am::Layout;

@@ -80,16 +80,16 @@ pub struct RawWindow {
     pub(super) stats: NonNull<Stats>,
     pub(super) own: Registration,
     pub(super) signals: SignalArray,
-    /// The window's account on the bill, if a bill is kept.
+    /// The window's account on the bill, if a bill is recorded.
     pub(super) account: Option<Account>,
     /// Changed only by [`WindowEnd::change`].
     pub(super) targets: PeerTable<Target>,
-    /// How targets are made that are used later.
+    /// How targets are made that are first used later.
     pub(super) unused: Rc<UnusedTargets>,
     pub(super) options: Options,
     /// The type of the elements, if the window has one.
     pub(super) element: Option<WindowElement>,
-    /// Every rank maps the whole memory and the signal arrays of all targets.
+    /// Whether every rank maps the whole memory and the signal arrays of all targets.
     pub(super) mapped: bool,
     /// The attached regions of a dynamic window, whose offsets are addresses; `None` for other windows.
     pub(super) attachments: Option<Rc<Attachments>>,
@@ -112,7 +112,7 @@ pub struct RawWindow {
     pub(crate) own_in_use: Cell<bool>,
     /// Whether a slice of this rank's memory is lent out.
     pub(crate) lent: Cell<bool>,
-    /// Whether operations in progress have been abandoned, so that a request may seem complete that is not.
+    /// Whether operations in progress have been abandoned, so that a request may seem complete although it is not.
     pub(super) lost: Cell<bool>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
@@ -121,7 +121,7 @@ pub struct RawWindow {
 }
 
 impl RawWindow {
-    /// The window's account on the bill, if a bill is kept.
+    /// The window's account on the bill, if a bill is recorded.
     #[must_use]
     pub fn account(&self) -> Option<Account> {
         self.account
@@ -135,7 +135,7 @@ impl RawWindow {
         }
     }
 
-    /// Tells the trace that the call closes or opens an epoch.
+    /// Records in the trace that the call closes or opens an epoch.
     #[inline]
     pub(super) fn note_epoch(&self, name: &'static str, opens: bool) {
         if let Some((bill, account)) = self.job.bill().zip(self.account) {
@@ -184,7 +184,7 @@ impl RawWindow {
         self.own.base
     }
 
-    /// Whether transfers may be made in any way: no scheme is set.
+    /// Whether transfers may use any scheme, because none is set.
     pub(crate) fn chooses_freely(&self) -> bool {
         self.operations.planner.is_free()
     }
@@ -308,7 +308,7 @@ impl RawWindow {
         }
         let (from, len) = (self.own.base.wrapping_add(range.start).cast_const(), range.len());
         if target == self.team.rank() && offset < range.end && range.start < offset.saturating_add(len) {
-            // Overlapping, so by way of private memory.
+            // The ranges overlap, so the bytes are copied through private memory.
             let mut copied = vec![0; len];
             // SAFETY: the range is inside of this rank's memory.
             unsafe { copy::load(from, copied.as_mut_ptr(), len) };

@@ -20,7 +20,7 @@ pub(crate) mod word {
     pub(crate) const LOCK: usize = 1;
     /// The bias word: the rank, or all readers, that may enter the lock by claim.
     pub(crate) const BIAS: usize = 2;
-    /// The origin's rank plus one during an accumulate that no device operation implements, else 0.
+    /// The origin's rank plus one during an accumulate that no device operation implements, otherwise 0.
     pub(crate) const UPDATE: usize = 3;
     /// The rank that was last to enter by the lock word, plus one. Used only for the bill.
     pub(crate) const HOLDER: usize = 4;

@@ -122,7 +122,7 @@ impl<'a, T: Element> Atomic<'a, T> {
         self.fetch(Op::Sum, value.negated())
     }
 
-    /// Writes `new` if the element is `current`. Returns the previous value: `Ok` if it was `current`, else `Err`.
+    /// Writes `new` if the element is `current`. Returns the previous value: `Ok` if it was `current`, otherwise `Err`.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
@@ -143,8 +143,9 @@ impl<'a, T: Element> Atomic<'a, T> {
         Ok(if old == current { Ok(old) } else { Err(old) })
     }
 
-    /// Reads the element and writes what `f` makes of it, again until no other rank has changed it meanwhile. Returns the
-    /// previous value: `Ok` if `f` gave a new one, `Err` if it gave `None`. One compare-and-swap for each attempt.
+    /// Reads the element and writes the result of `f`, and repeats this until no other rank has changed it meanwhile.
+    /// Returns the previous value: `Ok` if `f` returned a new one, `Err` if it returned `None`. One compare-and-swap
+    /// for each attempt.
     ///
     /// ```
     /// use farside_rma::prelude::*;

@@ -10,7 +10,7 @@ use super::Symmetric;
 use crate::pending::{Buffer, Pending, Transfer};
 use crate::raw::{RawWindow, Request};
 
-/// A set of operations in progress, on any arrays, which are completed together and independently of others, as a
+/// A set of operations in progress, on any arrays, which are completed together and independently of others, like a
 /// communication context of OpenSHMEM.
 ///
 /// ```
@@ -41,7 +41,7 @@ pub struct Context {
 #[derive(Debug, Default)]
 struct Open {
     operations: Vec<(Rc<RawWindow>, usize, Request)>,
-    /// Length at which those that are complete are removed.
+    /// Length of the list at which complete operations are removed.
     most: usize,
 }
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Flags: words that other ranks set and add to, and that their own rank waits for.
+//! Flags: words that other ranks set and add to, and for which their own rank waits.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -74,9 +74,9 @@ conditions! {
     le Le "at most";
 }
 
-/// `count` words at every rank of a team, zero at first. Other ranks set them and add to them, and wake the rank that
-/// waits. A rank that sees a value also sees what the rank that set it has put there before (atomics, where
-/// memory is not mapped, only those before a [`quiet`](Symmetric::quiet)).
+/// `count` words at every rank of a team, zero at first. Other ranks set them and add to them, and wake the waiting
+/// rank. A rank that sees a value also sees everything that the rank which set it has put there before (if memory is
+/// not mapped, atomics only if they precede a [`quiet`](Symmetric::quiet)).
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -106,14 +106,14 @@ pub struct Flags {
 const WAIT: &str = "wait for a flag";
 
 impl Flags {
-    /// Allocates `count` flags at every rank. Collective; messages and memory as [`Symmetric::allocate`].
+    /// Allocates `count` flags at every rank. Collective; messages and memory are those of [`Symmetric::allocate`].
     ///
     /// # Errors
     /// Those of [`Symmetric::allocate`].
     #[track_caller]
     pub fn allocate(team: &Team, count: usize) -> Result<Self> {
         located(|| {
-            // One more: the word that an addition sets to wake its target.
+            // One more word is needed: an addition sets it to wake its target.
             let mut table = Symmetric::allocate_as(team, count, "flags", 1)?;
             table.watch_signals();
             Ok(Self { table, count, added: Cell::new(0) })
@@ -147,7 +147,7 @@ impl Flags {
         self.table.team()
     }
 
-    /// Checks that data of an array of `team` may be followed by these flags: then they go the same way.
+    /// Checks that data of an array of `team` may be followed by these flags: then both take the same path.
     #[inline]
     pub(super) fn check_team(&self, team: &Team) -> Result<()> {
         if self.team().context() == team.context() { Ok(()) } else { Err(self.other_team()) }
@@ -167,9 +167,9 @@ impl Flags {
         Ok(8 * index)
     }
 
-    /// Sets flag `index` of `rank` to `value`, after this rank's earlier puts to `rank` in arrays of the team are visible
-    /// there; after [`quiet`](Symmetric::quiet) of an array, also after its atomics. One message; a store where memory is
-    /// mapped.
+    /// Sets flag `index` of `rank` to `value`, after this rank's earlier puts to `rank` in arrays of the team are
+    /// visible there; after [`quiet`](Symmetric::quiet) of an array, also after its atomics. One message; a store if
+    /// memory is mapped.
     ///
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`, `PeerLost`.
@@ -184,8 +184,8 @@ impl Flags {
         Ok(())
     }
 
-    /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its answer; an
-    /// atomic where memory is mapped.
+    /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its answer;
+    /// an atomic if memory is mapped.
     ///
     /// # Errors
     /// Those of [`set`](Self::set).
@@ -208,8 +208,8 @@ impl Flags {
         self.word(index).map(|word| word.load(Ordering::Acquire)).located()
     }
 
-    /// Sets this rank's own flag `index`, for its next use. A store, which must not meet an [`add`](Self::add) of another
-    /// rank.
+    /// Sets this rank's own flag `index`, for its next use. A store, which must not be concurrent with an
+    /// [`add`](Self::add) of another rank.
     ///
     /// # Errors
     /// `OutOfRange`.

@@ -63,7 +63,7 @@ pub use flags::{Condition, Flags, Until, eq, ge, gt, le, lt, ne};
 /// ```
 #[derive(Debug)]
 pub struct Symmetric<T: Pod> {
-    // First, so that the compiler names it.
+    // This field is first, so that compiler errors name it.
     _thread: OneThread,
     raw: Rc<RawWindow>,
     len: usize,
@@ -82,7 +82,7 @@ impl<T: Pod> Symmetric<T> {
         located(|| Self::allocate_as(team, len, "symmetric memory", 0))
     }
 
-    /// [`allocate`](Self::allocate) of the memory of an object, of which the last `hidden` elements are its own.
+    /// Like [`allocate`](Self::allocate), for the memory of an object that uses the last `hidden` elements itself.
     fn allocate_as(team: &Team, count: usize, object: &'static str, hidden: usize) -> Result<Self> {
         let len = count.saturating_add(hidden);
         let element = WindowElement::of::<T>(object);
@@ -96,14 +96,14 @@ impl<T: Pod> Symmetric<T> {
             return Err(Error::new(ErrorKind::Mismatch, "allocate symmetric memory")
                 .rank(team.job().rank())
                 .peer(team.members()[by])
-                .cause(format!("it asks for {object} of {theirs} elements, and this rank for {count}"))
+                .cause(format!("it requests {object} of {theirs} elements, and this rank requests {count}"))
                 .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
         }
         raw.open_always();
         Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
     }
 
-    /// [`RawWindow::watch_signals`] of new memory.
+    /// Calls [`RawWindow::watch_signals`] for new memory.
     fn watch_signals(&mut self) {
         if let Some(raw) = Rc::get_mut(&mut self.raw) {
             raw.watch_signals();
@@ -129,7 +129,7 @@ impl<T: Pod> Symmetric<T> {
         self.len
     }
 
-    /// Whether it has no elements.
+    /// Whether the array has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -165,7 +165,7 @@ impl<T: Pod> Symmetric<T> {
         unsafe {
             let order = self.raw().job().store_order();
             if !order.refuses() && self.raw().try_put(data, len, rank, offset) {
-                // Complete: a later get of this rank does not overtake it.
+                // The put is complete, so a later get of this rank does not overtake it.
                 order.fence_before_load();
                 return Ok(());
             }
@@ -281,8 +281,8 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// Starts a put of a buffer, which the handle gives back: a vector, a boxed slice or an array. Complete at the target
-    /// when the handle or [`quiet`](Self::quiet) says so.
+    /// Starts a put of a buffer, which the handle gives back: a vector, a boxed slice or an array. It is complete at
+    /// the target when the handle's wait or [`quiet`](Self::quiet) has returned.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -333,7 +333,7 @@ impl<T: Pod> Symmetric<T> {
     }
 
     /// Puts `from` to `rank` at element `at`, and then sets flag `index` of that rank to `value`: a rank that sees the
-    /// value sees the data. `from` may be reused on return. Two messages; a copy and a store where memory is mapped.
+    /// value sees the data. `from` may be reused on return. Two messages; a copy and a store if memory is mapped.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -446,8 +446,8 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// Completes all operations of this rank on the array at their targets, those of contexts too, and orders them before
-    /// all its later operations and loads. No message.
+    /// Completes all operations of this rank on the array at their targets, including those of contexts, and orders
+    /// them before all its later operations and loads. No message.
     ///
     /// # Errors
     /// The first error of an operation; `PeerLost`.
@@ -457,7 +457,7 @@ impl<T: Pod> Symmetric<T> {
         located(|| self.raw().quiet())
     }
 
-    /// Orders the operations of this rank on each target before its later ones on the same target. Where memory is not
+    /// Orders the operations of this rank on each target before its later ones on the same target. If memory is not
     /// mapped this completes them, as [`quiet`](Self::quiet) does.
     ///
     /// # Errors
@@ -476,8 +476,8 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// [`quiet`](Self::quiet), and then a barrier: on return the operations of all ranks before the call are complete.
-    /// Collective; ⌈log2 P⌉ messages a rank.
+    /// Calls [`quiet`](Self::quiet), and then makes a barrier: on return the operations of all ranks before the call
+    /// are complete. Collective; ⌈log2 P⌉ messages a rank.
     ///
     /// # Errors
     /// Those of [`quiet`](Self::quiet).

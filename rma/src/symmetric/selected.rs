@@ -61,7 +61,7 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn get_indexed(&self, into: &mut [T], rank: usize, at: &[usize]) -> Result<()> {
         located(|| {
-            // Mapped elements are loaded one by one; the selection has the messages and the errors.
+            // Mapped elements are loaded one by one; the selection is used for messages and errors.
             let fits = into.len() == at.len() && at.iter().all(|at| *at < self.len);
             let loaded = |(slot, at): (&mut T, &usize)| {
                 // SAFETY: one element, valid during the call, which completes the get or does nothing.
@@ -75,8 +75,8 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// Puts the elements that `of` selects in `from` to those that `to` selects at `rank`, counted from `at`; complete at
-    /// the target on return. A copy where memory is mapped; else as few messages as the device allows
+    /// Puts the elements that `of` selects in `from` to those that `to` selects at `rank`, counted from `at`; complete
+    /// at the target on return. A copy if memory is mapped; otherwise as few messages as the device allows
     /// ([`put_typed`](crate::raw::RawWindow::put_typed)).
     ///
     /// ```

@@ -1,5 +1,5 @@
 //! Futures inside a runtime of the program: epochs with async bodies, messages, flags; other tasks and timers continue;
-//! what is dropped half-way or leaked; futures that wait are woken and do not poll.
+//! operations are dropped half-way or leaked; futures that wait are woken and do not poll.
 #![cfg(feature = "async")]
 
 use std::cell::Cell;
@@ -37,7 +37,7 @@ fn run(config: &Config, threads: usize, f: impl AsyncFn(&Team) -> Result<()> + S
     config.run(2, |team| runtime(threads).block_on(f(team))).map(drop)
 }
 
-/// Counts how often a future is polled.
+/// Counts the polls of a future.
 struct Counted<F>(F, Rc<Cell<u32>>);
 
 impl<F: Future + Unpin> Future for Counted<F> {
@@ -66,7 +66,7 @@ fn epoch_with_an_async_body() {
                     let old = epoch.rfetch_and_op(Op::Sum, 10, peer, 1600)?.await?;
                     assert_eq!(old, 10 * round);
                     assert_eq!(epoch.rcompare_and_swap(old, 0, peer, 1600)?.await?, 10 * (round + 1));
-                    // Left to a flush, and to the end of the epoch.
+                    // A flush, or the end of the epoch, completes these.
                     drop(epoch.rput([round], peer, 1700)?);
                     epoch.flush(peer).await?;
                     drop(epoch.rput(vec![round; 500], peer, 2000)?);
@@ -158,7 +158,7 @@ fn epoch_that_closes_does_not_block_the_thread_for_its_lock() {
     });
 }
 
-/// Another task of the same rank brings the condition about, without an event of a device.
+/// Another task of the same rank makes the condition true, without an event of a device.
 #[test]
 fn futures_are_woken_by_their_own_rank() {
     everywhere(async |team| {
@@ -200,7 +200,7 @@ fn future_that_is_dropped_half_way_closes_its_epoch() {
             assert!(timeout(Duration::from_millis(2), endless).await.is_err());
         }
         team.barrier()?;
-        // Not locked any more, and complete.
+        // The window is no longer locked, and the operation is complete.
         window.with_local(|own| {
             assert_eq!(own[..900], [3; 900]);
             Ok::<(), Error>(())
@@ -211,7 +211,7 @@ fn future_that_is_dropped_half_way_closes_its_epoch() {
             Ok::<(), Error>(())
         });
         assert_eq!(failed.await.unwrap_err().kind(), ErrorKind::NoSuchRank);
-        // One at a time.
+        // Only one may be open at a time.
         let nested = window.lock_all_async(Assert::default(), async |_| {
             let second = window.lock_all_async(Assert::default(), async |_| Ok::<(), Error>(()));
             assert_eq!(second.await.unwrap_err().kind(), ErrorKind::WrongEpoch);
@@ -245,7 +245,7 @@ fn messages_are_cancelled_by_a_drop_or_arrive() {
     everywhere(async |team| {
         let peer = 1 - team.rank();
         for len in [1, 300, 20_000, 300_000] {
-            // Nobody sends with this tag.
+            // No rank sends with this tag.
             let never = team.recv_nbi(vec![0u64; len], peer, 99)?;
             assert!(timeout(Duration::from_millis(1), never).await.is_err());
             let (sent, received) = tokio::join!(
@@ -277,7 +277,7 @@ fn messages_are_cancelled_by_a_drop_or_arrive() {
         while sent.test()?.is_none() {}
         assert_eq!(early.test().map(drop).unwrap_err().kind(), ErrorKind::BadArgument);
         assert_eq!(sent.test().map(drop).unwrap_err().kind(), ErrorKind::BadArgument);
-        // Too long for its buffer.
+        // The message is too long for its buffer.
         drop(team.send_nbi([1u8; 9], peer, 4)?);
         let e = team.recv_nbi([0u8; 8], peer, 4)?.await.map(drop).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
@@ -305,7 +305,8 @@ fn waiting_futures_are_woken_and_do_not_poll() {
                 sleep(Duration::from_millis(1)),
             );
             assert_eq!((flag?, message?.0, table.local().load(0)?), (round, [round], round));
-            // A turn of progress takes a microsecond or more, so 300 milliseconds of polling would have many more of them.
+            // A turn of progress takes a microsecond or more, so 300 milliseconds of polling would take many more
+            // turns.
             assert!(polls.get() < 5_000, "{} polls", polls.get());
             flags.set(1, 1, round)?;
         }

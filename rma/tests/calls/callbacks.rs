@@ -1,5 +1,5 @@
-//! Functions of the program that the runtime calls: what they may call, the same over every device, and what becomes of
-//! their panics.
+//! Functions of the program that the runtime calls: which calls they may make, the same over every device, and how
+//! their panics end.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,7 +26,7 @@ fn over(n: u32, f: impl Fn(&Team) -> Result<()> + Sync + Send + Copy + 'static) 
     }
 }
 
-/// What a callback could call.
+/// The objects that a callback could use.
 struct Parts {
     team: Team,
     table: Symmetric<u64>,
@@ -105,7 +105,7 @@ fn short_function_communicates_with_nobody_and_another_one_does() {
         let (calls, parts) = (Calls::new(team)?, Parts::new(team)?);
         let (own, other) = (Rc::clone(&parts), Rc::clone(&parts));
         let short = calls.register_short(move |_, ()| own.not_refused())?;
-        // It runs in a wait of its rank, which is a turn later.
+        // The function runs in a wait of its rank, one turn later.
         let reads =
             calls.register(move |caller, ()| other.table.get_value(caller.rank, 0).map_err(|e| e.to_string()))?;
         let peer = 1 - team.rank();
@@ -134,7 +134,8 @@ fn handlers_and_quick_completions_communicate_with_nobody() {
             )
         })?;
         team.barrier()?;
-        // One packet, several, and data that waits at its sender; to the other rank and to this one.
+        // The messages have one packet, several, and data that waits at its sender; they go to the other rank and to
+        // this one.
         for (i, len) in [10, 10_000, 1 << 20].into_iter().enumerate() {
             for to in [1 - job.rank_number(), job.rank_number()] {
                 am::send(job, to, ID, b"", &vec![1; len], Counters::default())?;
@@ -148,7 +149,7 @@ fn handlers_and_quick_completions_communicate_with_nobody() {
     });
 }
 
-/// Sums, and tries to communicate before.
+/// An operator that tries to communicate before it sums.
 struct Trying(Rc<Parts>, Rc<RefCell<Vec<String>>>);
 
 impl Operator<u64> for Trying {
@@ -188,7 +189,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Panics, by this number: with a message, with a payload whose drop panics.
+/// Panics in one of two ways: with a message, or with a payload whose drop panics.
 fn panics(how: u8) {
     // `resume_unwind` prints nothing.
     resume_unwind(if how == 0 { Box::new("no such luck") } else { Box::new(Bomb) });
@@ -206,7 +207,7 @@ fn remote_function_that_panics_answers_whatever_its_payload_is() {
                 assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains(text), "{e}");
             }
         }
-        // Nothing counts as running.
+        // No function counts as running.
         calls.quiesce()?;
         calls.free()
     });
@@ -261,7 +262,7 @@ fn handler_that_panics_loses_no_other_message() {
             )
         })?;
         team.barrier()?;
-        // One packet, a long one, several.
+        // The messages have one packet, one long packet, and several packets.
         for (round, len) in [8, 3000, 10_000].into_iter().enumerate() {
             if team.rank() == 0 {
                 // Rank 1 is out of the barrier, whose wait would have the panics.

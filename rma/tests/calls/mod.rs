@@ -62,7 +62,7 @@ fn results_of_every_size_come_back() {
         }
         let all: Vec<_> = (0..team.size()).map(|rank| (me, rank)).collect();
         assert_eq!(calls.call_all(who, ()).wait()?, all);
-        // Many in progress, completed in another order, by test.
+        // Many calls are in progress, and tests complete them in another order.
         let mut open: Vec<_> = (0..600).map(|i| (i, calls.call(i % team.size(), grown, (i as u8, 3)))).collect();
         while let Some((i, mut call)) = open.pop() {
             let result = loop {
@@ -133,7 +133,7 @@ fn function_waits_for_a_call_of_its_own() {
     });
 }
 
-/// Deeper than functions may wait inside each other: an error, and no hang.
+/// Functions that wait inside each other too deeply get an error, and do not hang.
 #[test]
 fn functions_that_wait_too_deep_get_an_error() {
     fn descend(caller: &Caller<'_>, n: u32) -> std::result::Result<u32, String> {
@@ -201,7 +201,7 @@ fn panics_and_errors_come_back() {
         assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains("divide by zero"), "{e}");
         let e = calls.call(peer, short, "xyz".to_owned()).wait().unwrap_err();
         assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains("got \"xyz\""), "{e}");
-        // Neither stops the ranks from calling on.
+        // Neither prevents further calls of the ranks.
         calls.call(peer, short, String::new()).wait()?;
         assert_eq!(calls.call(peer, divided, (6, 3)).wait()?, 2);
         let e = calls.call(7, divided, (6, 3)).wait().unwrap_err();
@@ -258,7 +258,7 @@ fn data_is_seen_in_place() {
     });
 }
 
-/// More casts than may be in progress, to ranks that do not enter the runtime for a while.
+/// Sends more casts than may be in progress, to ranks that do not enter the runtime for a while.
 #[test]
 fn casts_beyond_the_limit_wait_and_all_run() {
     everywhere(&[2, 3], |team, _| {
@@ -318,7 +318,7 @@ fn calls_are_awaited_beside_each_other() {
         let double = calls.register(|_, x: u64| 2 * x)?;
         let name = Dist::new(&calls, team.rank().to_string())?;
         let (a, b, all, names) = block_on(async {
-            // Polled once, and then waited for.
+            // The future is polled once, and then waited for.
             let mut polled = calls.call_all(double, 1);
             tokio::select! {
                 biased;

@@ -9,7 +9,7 @@ use farside_rma::{Assert, LockKind, Op, Result, Team};
 
 use crate::checks::config::{self, Config, Memory};
 
-/// Maximum number of blocks of a request on either side, and of a system call.
+/// The maximum number of blocks in a request on either side, and in a system call.
 const MAX_BLOCKS: usize = 1024;
 
 /// `count` blocks of `block` ints, `stride` ints from start to start.

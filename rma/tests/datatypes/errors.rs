@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Bad input: each kind is a clear error that leaves the window usable.
+//! Invalid input: each kind is a clear error that leaves the window usable.
 
 use farside_datatype::{Datatype, DatatypeErrorKind, Named, TypeMap};
 use farside_rma::raw::{Options, RawWindow};
@@ -244,7 +244,7 @@ fn selections_outside_their_buffer_are_refused() {
             assert_eq!(e.kind(), ErrorKind::OutOfRange, "{e}");
             Ok(())
         })?;
-        // Elements before the first one.
+        // These elements are before the first one.
         let backwards = Datatype::vector(3, 1, -1, &Selection::<u64>::element()).unwrap();
         let backwards = Selection::<u64>::from_type_map(message(&backwards))?;
         let three = Selection::<u64>::contiguous(3)?;

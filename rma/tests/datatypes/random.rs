@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use super::common::{Naive, Script, bytes, spread};
 use crate::checks::config::{self, Config, Memory, everywhere_with};
 
-/// Bytes of a window, and of the buffer of an origin.
+/// The number of bytes of a window, and of the buffer of an origin.
 const LEN: usize = 48 << 10;
 
 /// One side: its layout and the offsets of its elements.
@@ -30,7 +30,7 @@ impl Side {
         let low = usize::try_from(-self.map.true_lb().min(0)).ok()?;
         let high = usize::try_from(self.map.true_ub().max(0)).ok()?;
         let room = LEN.checked_sub(low + high)?;
-        // Aligned, so that elements that are aligned in the layout are aligned in memory.
+        // The offset is aligned, so that elements that are aligned in the layout are aligned in memory.
         Some((low + rng.random_range(0..=room.min(9000))).next_multiple_of(16)).filter(|at| at + high <= LEN)
     }
 
@@ -112,7 +112,7 @@ fn compare(case: usize, what: &str, got: &[u8], expected: &[u8]) {
     }
 }
 
-/// The schemes, used in turn; the planner's choice as often as all others together.
+/// The schemes, used in turn; the planner chooses in half of the cases.
 const WAYS: [TransferScheme; 8] = [
     TransferScheme::Auto,
     TransferScheme::Generic,

@@ -23,7 +23,7 @@ fn maps_in_place_and_into_another_array() {
         })?;
         a.for_each_with(&b, |_, x, half| *x += (2.0 * half) as u16)?;
         let made = team.job().stats() - before;
-        // Only those on this rank's own locks.
+        // Only the lock of this rank is taken.
         assert_eq!(made.messages(), made.count(Kind::FetchAdd), "{made:?}");
         a.for_each(|index, x| assert_eq!(*x, 2 * (value(index) + 1)))?;
         b.for_each(|index, x| assert_eq!(*x, f64::from(value(index) + 1) / 2.0))?;

@@ -82,8 +82,8 @@ fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + S
     }
 }
 
-/// Runs `f` in the test that `program` is, by ranks that are processes in an empty folder; returns the names of the files
-/// that they leave there. In the ranks, whose program is the test, `None`.
+/// Runs `f` in the test that `program` is, in ranks that are processes in an empty folder; returns the names of the
+/// files that they leave there. The ranks run the same test; in them it returns `None`.
 fn as_processes(program: &[String], ranks: u32, f: impl Fn(&Team) -> Result<()>) -> Option<Vec<String>> {
     const FOLDER: &str = "FARSIDE_TEST_FOLDER";
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -298,7 +298,7 @@ fn three_dimensions_lists_of_indices_and_reductions() {
             assert_eq!(array.redistribute_into(&other).unwrap_err().kind(), ErrorKind::BadArgument);
             array.redistribute_into(&array)?;
             let same = GlobalArray::<i64, 3>::new(&team, [4, 5, 6])?;
-            // One rank that is not ready: an error at all ranks.
+            // One rank is not ready, so all ranks get an error.
             let into = || array.redistribute_into(&same);
             let last = team.rank() + 1 == team.size();
             let refused = if last { array.with_local(|_| into()) } else { into() };
@@ -413,7 +413,7 @@ fn section_operations_per_owner() {
             Ok((job.stats() - before).count(kind))
         };
         if team.rank() == 1 {
-            // One operation for each owner: full rows of two blocks side by side,
+            // Each owner gets one operation: for full rows of two blocks side by side,
             assert_eq!(operations(Kind::Write, &|| array.put((1..3, 0..10), &[1; 20]))?, 2);
             // and one below the other as well.
             assert_eq!(operations(Kind::Write, &|| array.put((2..6, 4..6), &[1; 8]))?, parts(3, 2));
@@ -421,12 +421,12 @@ fn section_operations_per_owner() {
             assert_eq!(operations(Kind::Read, &|| array.get((0..4, 5..10), &mut [0; 20]))?, 1);
             assert_eq!(operations(Kind::Read, &|| rows.get((1..7, 0..10), &mut [0; 60]))?, 4);
             assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate(Op::Sum, (1..7, 0..10), &[1; 60]))?, 4);
-            // One for each index, also if two have one owner.
+            // Each index takes one operation, even if two have the same owner.
             let indices = [[1, 0], [1, 1], [6, 2]];
             assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate_at(Op::Sum, &indices, &[1; 3]))?, 3);
-            // A column.
+            // This section is a column.
             assert_eq!(operations(Kind::Write, &|| rows.put((0..8, 3..4), &[1; 8]))?, parts(3, 2));
-            // An empty section.
+            // This section is empty.
             assert_eq!(operations(Kind::Write, &|| rows.put((3..3, 0..10), &[]))?, 0);
         }
         rows.free()?;

@@ -78,7 +78,7 @@ fn files_on_every_device() {
         let formats = [Format::Whole, Format::Whole, Format::Cyclic(1)];
         let loaded = GlobalArray::<[f64; 2], 3>::load(team, &path, formats)?;
         loaded.for_each(|[i, j, k], x| assert_eq!(*x, [(10 * i + j) as f64, k as f64]))?;
-        // The same file again.
+        // The array is saved to the same file again.
         loaded.map(|_, [x, y]| [-x, y])?;
         loaded.save(&path)?;
         let again = GlobalArray::<[f64; 2], 3>::load(team, &path, formats)?;
@@ -149,7 +149,7 @@ fn a_file_of_numpy() {
     assert_eq!(fs::read(&ours).unwrap(), BY_NUMPY, "the same bytes");
 }
 
-/// NumPy reads what was saved, and the other way round.
+/// NumPy reads saved arrays, and arrays that NumPy saved are loaded.
 #[test]
 fn numpy_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ n.save('e.npy', n.array([1 - 2j, 3j]))");
         assert_eq!(kind("a.npy"), ErrorKind::BadArgument);
         let c = GlobalArray::<i64, 1>::load(&team, path("c.npy"), [Format::Block]).map(drop);
         assert_eq!(c.unwrap_err().kind(), ErrorKind::Unsupported);
-        // One row or column is in both orders.
+        // An array of one row or column is in both orders.
         let d = GlobalArray::<i64, 2>::load(&team, path("d.npy"), [Format::Block; 2])?;
         d.for_each(|[i, _], x| assert_eq!(*x, i as i64))?;
         let e = GlobalArray::<[f64; 2], 1>::load(&team, path("e.npy"), [Format::Block])?;
@@ -220,7 +220,7 @@ fn files_that_cannot_be_loaded() {
             ErrorKind::BadArgument,
             "too few",
         ),
-        // No bytes, but more indices than an address space has.
+        // The array has no bytes, but more indices than an address space.
         (
             "none",
             text("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 18446744073709551615), }", 0),
@@ -270,7 +270,7 @@ fn files_that_cannot_be_loaded() {
             let e = load(path).unwrap_err();
             assert!(e.kind() == ErrorKind::System && e.to_string().contains(part), "{e}");
         }
-        // One rank that cannot: an error at all ranks, and the array is freed.
+        // One rank fails, so all ranks get an error, and the array is freed.
         if team.rank() == 0 {
             fs::write(folder.path().join("good"), BY_NUMPY).unwrap();
         }
@@ -299,10 +299,10 @@ fn a_failed_save_leaves_no_file() {
         let last = team.rank() == 2;
         let kind = |result: Result<()>| result.unwrap_err().kind();
         let aborted = |kind, own: bool| if own { kind } else { ErrorKind::Aborted };
-        // No such folder: known at the first rank.
+        // The folder does not exist, which the first rank finds.
         let result = array.save(folder.path().join("none/a.npy"));
         assert_eq!(kind(result), aborted(ErrorKind::System, team.rank() == 0));
-        // One rank looks elsewhere, as if the file system were not shared.
+        // One rank uses another path, as if the file system were not shared.
         let result = array.save(if last { elsewhere.join("old.npy") } else { old.clone() });
         assert_eq!(kind(result), aborted(ErrorKind::System, last));
         // One rank has lent its part.

@@ -7,8 +7,8 @@ use farside_rma::prelude::*;
 use super::{as_processes, distributed_pairs, everywhere};
 use crate::checks::config::{MAPPED, quick, verbs};
 
-/// Splits the ranks into two tasks, which exchange arrays in every pair of formats, both ways, again and again, in each
-/// strategy.
+/// Splits the ranks into two tasks, which exchange arrays in every pair of formats, in both directions, repeatedly,
+/// with each strategy.
 #[test]
 fn arrays_travel_between_tasks() {
     let all = distributed_pairs(&[Format::Block, Format::Cyclic(1), Format::Cyclic(2), Format::Whole]);
@@ -23,7 +23,7 @@ fn arrays_travel_between_tasks() {
                 for (j, theirs) in all.iter().enumerate().filter(|(j, _)| (i + j) % if quick() { 5 } else { 2 } == 0) {
                     let array = GlobalArray::distributed(&task, [9, 6], if in_first { *own } else { *theirs })?;
                     for strategy in [None, Some(Strategy::Parallel), Some(Strategy::Centralized)] {
-                        // One of the tasks asks, or none.
+                        // Only one of the tasks requests the strategy, or neither does.
                         let link = match strategy.filter(|_| (j % 2 == 0) == in_first) {
                             Some(strategy) => array.link_with(&world, other, (i * 20 + j) as i32, strategy)?,
                             None => array.link(&world, other, (i * 20 + j) as i32)?,
@@ -49,7 +49,7 @@ fn there_and_back(array: &GlobalArray<u64, 2>, link: &Link<'_, u64, 2>, in_first
             assert_eq!(array.gather(&[[0, 0]]).unwrap_err().kind(), ErrorKind::WrongEpoch);
             assert!(link.start_send().is_err());
             transfer.wait()?;
-            // The elements may be changed.
+            // The elements may change now.
             array.map(|_, _| 0)?;
         } else {
             let transfer = link.start_recv()?;
@@ -199,10 +199,10 @@ fn messages_and_copies_of_both_strategies() {
     // A message for each pair of ranks.
     let parallel = counted([6, 6], Strategy::Parallel);
     assert_eq!(sends(&parallel), [3, 3, 0, 0, 0], "{parallel:?}");
-    // The other sender's, one between the tasks, and those of the other receivers.
+    // The messages are the other sender's, one between the tasks, and those of the other receivers.
     let centralized = counted([6, 6], Strategy::Centralized);
     assert_eq!(sends(&centralized), [1, 1, 2, 0, 0], "{centralized:?}");
-    // Nothing, and only the first ranks' own parts: 3 of 6 rows, 2 of 6 columns.
+    // Nothing is copied except the first ranks' own parts: 3 of 6 rows, 2 of 6 columns.
     assert_eq!(copied(&parallel), [0; 5], "{parallel:?}");
     assert_eq!(copied(&centralized), [144, 0, 96, 0, 0], "{centralized:?}");
     // Messages of many packets, or that are read in place: each byte at most once, by the rank that receives it.

@@ -17,7 +17,7 @@ fn job_goes_on_by_the_other_interface() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Rails, and devices for different sizes.
+    // The devices are rails, or used for different sizes.
     for (host, interface, devices) in [
         (0, "v01", BOTH),
         (1, "v10b", BOTH),
@@ -54,12 +54,12 @@ fn peer_is_lost_when_both_interfaces_fail() {
         hosts.take_down(0, "v01b");
     });
     assert!(!is_success, "{text}");
-    // The limits of both devices, and of the ranks' end.
+    // The time covers the limits of both devices, and of the ranks' end.
     assert!(time < Duration::from_secs(40), "{time:?}: {text}");
     assert!(text.contains("rank says") && text.contains("rank 1"), "{text}");
 }
 
-/// The cable of an HCA goes out, or packets vanish without any event.
+/// The cable of an HCA is unplugged, or packets are lost without any event.
 #[test]
 fn job_goes_on_by_tcp_when_the_hca_fails() {
     if std::env::var_os(CUT).is_some() || !works("rxe-link", &["show"]) {

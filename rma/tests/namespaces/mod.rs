@@ -23,7 +23,7 @@ fn program() -> Vec<String> {
     itself!("as_a_rank")
 }
 
-/// Not a test: what [`program`] runs.
+/// This is not a test, but the code that [`program`] runs.
 #[test]
 fn as_a_rank() {
     let Ok(cut) = std::env::var(CUT) else { return };
@@ -60,7 +60,7 @@ fn rank(cut: &str) -> Result<()> {
         for (to, back) in back.iter().enumerate() {
             assert!(back.iter().all(|back| *back == value(me, to)), "round {round}: rank {me} back from {to}");
         }
-        // Those in progress when a device fails may have an unknown effect; later ones go by another device.
+        // Operations in progress when a device fails may have an unknown effect; later ones use another device.
         if fails.is_none() || left < 5 && is_coherent {
             counted += size as u64;
             counter.lock_all(Assert::empty(), |e| {
@@ -187,14 +187,14 @@ impl Hosts {
         job
     }
 
-    /// Runs ranks on hosts, as [`run`] does.
+    /// Runs ranks on hosts like [`run`].
     fn job(&self, ranks: &[usize], set: &[(&str, &str)], act: impl FnOnce(&[u32])) -> (String, bool, Duration) {
         run(self.launch(ranks, &program(), set), act)
     }
 }
 
-/// Runs a job; calls `act` with its processes when they communicate; returns what they have written, whether they ended well,
-/// and how long they took after that. Then nothing is left of them.
+/// Runs a job; calls `act` with its processes when they communicate; returns their output, whether they succeeded, and
+/// the time that they took after that. Nothing is left of them then.
 fn run(mut job: Marked, act: impl FnOnce(&[u32])) -> (String, bool, Duration) {
     let mut running = job.start();
     let mut text = String::new();

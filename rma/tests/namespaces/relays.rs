@@ -1,5 +1,5 @@
-//! Three hosts in a triangle, of which one link is missing, or is cut while the job runs; or four in a chain. Ranks that cannot
-//! connect directly communicate over others, by themselves or as a table of routes says.
+//! Three hosts in a triangle, of which one link is missing, or is cut while the job runs; or four in a chain. Ranks
+//! that cannot connect directly communicate over others, which they find themselves or in a table of routes.
 
 use std::process::Command;
 use std::time::Duration;
@@ -73,11 +73,11 @@ fn peer_is_lost_when_the_only_way_is_cut() {
     let (text, is_success, time) = hosts.job(&RANKS, &[(CUT, "/none")], |_| hosts.cut([1, 2]));
     assert!(!is_success, "{text}");
     assert!(time < Duration::from_secs(30), "{time:?}: {text}");
-    // Those on the other side of the link lose rank 2.
+    // The ranks on the other side of the link lose rank 2.
     assert!(text.contains("rank says") && text.contains("rank 2"), "{text}");
 }
 
-/// The rank that passes on the bytes of ranks 0 and 2 is killed: a rank of the job is lost, and all others say which.
+/// The rank that passes on the bytes of ranks 0 and 2 is killed: a rank of the job is lost, and all others name it.
 #[test]
 fn relay_that_is_killed_is_named() {
     if std::env::var_os(CUT).is_some() {
@@ -106,7 +106,8 @@ fn discovered_network_is_the_table_of_a_job() {
             .extend(["routes", "--discover", "--seconds", "0.3", "--output", table.to_str().unwrap()].map(Into::into));
         let found = hosts.launch(&ranks, &discover, &[]).finish();
         assert_eq!(found.code, Some(0), "{found:?}");
-        // The links that are there, and no others; subnets, and the reason why a link is missing, are comments.
+        // The output has the links that exist, and no others; subnets, and the reason why a link is missing, are
+        // comments.
         let of_tcp: Vec<&str> =
             found.out.split("[[links]]\ndevice = \"tcp\"\n").skip(1).map(|link| link.lines().next().unwrap()).collect();
         let name = |host: usize| ["a", "b", "c", "d"][host];

@@ -20,7 +20,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// Runs `f(thread, target)` on all threads at once and returns their results and the final value of the target.
+/// Runs `f(thread, target)` on all threads at the same time and returns their results and the final value of the
+/// target.
 fn contend<T: Element, R: Send, const N: usize>(
     mut target: [T; N],
     f: impl Fn(usize, *mut T) -> R + Sync,

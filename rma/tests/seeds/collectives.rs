@@ -27,7 +27,7 @@ const NAMES: [&str; 12] = [
     "two at once",
 ];
 
-/// Names, and elements of a block.
+/// The names of collectives, and the number of elements of a block of each.
 fn plan(rng: &mut StdRng) -> Vec<(&'static str, usize)> {
     let mut one = || (*NAMES.choose(rng).unwrap(), *[1, 2, 30, 700, 3000].choose(rng).unwrap());
     (0..4).map(|_| one()).collect()
@@ -91,7 +91,7 @@ fn one(team: &Team, name: &'static str, n: usize, salt: u64, root: usize) -> Res
         }
         "exscan" => {
             team.exscan(&mut mine, Op::Sum)?;
-            // Undefined at the first rank.
+            // The result is undefined at the first rank.
             if me > 0 { equal(name, &mine, &sum(0..me)) } else { Ok(()) }
         }
         "reduce_scatter" => {

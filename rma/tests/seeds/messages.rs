@@ -9,7 +9,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::steps::{Kind, Rank, equal, values};
 
-/// Words of messages: short, in a packet, and in several, by a rendezvous.
+/// Lengths of messages in words: short, in one packet, and in several, with a rendezvous.
 const COUNTS: [usize; 7] = [0, 1, 3, 100, 400, 2000, 12_000];
 
 /// A message.
@@ -21,7 +21,7 @@ struct Sent {
     count: usize,
 }
 
-/// Nonblocking messages between random ranks, received in another order than they were sent in.
+/// Nonblocking messages between random ranks, received in another order than that of the sends.
 pub(crate) const TAGGED: Kind =
     Kind { name: "messages", weight: 4, run: tagged, describe: |ranks, rng| format!("{:?}", plan(ranks, rng)) };
 
@@ -42,7 +42,7 @@ fn tagged(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
     let data = |(number, sent): &(usize, Sent)| values(*number as u64, sent.from, sent.count);
     let out: Vec<(Sent, Vec<u64>)> =
         plan.iter().filter(|(_, sent)| sent.from == me).map(|sent| (sent.1, data(sent))).collect();
-    // In a random order, but those of one source and tag as they are sent.
+    // The order is random, but messages of one source and tag are received in the order of the sends.
     let mut into: Vec<(usize, Sent)> = plan.iter().filter(|(_, sent)| sent.to == me).copied().collect();
     let mut order: Vec<(usize, i32)> = into.iter().map(|(_, sent)| (sent.from, sent.tag)).collect();
     order.shuffle(rng);

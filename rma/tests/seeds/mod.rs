@@ -1,5 +1,5 @@
 //! A random program on a random simulated network with random faults, for many seeds: every result equals that of a
-//! sequential model, every rank ends, and a rank that cannot continue says why.
+//! sequential model, every rank ends, and a rank that cannot continue reports why.
 //!
 //! `FARSIDE_SEED` runs one seed, `FARSIDE_TEST_SEEDS` sets their number (`ci/test seeds` takes 10,000). A failure is
 //! reported with the scenario, reduced to what it takes, and the last messages of its run.
@@ -23,7 +23,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Failures after which no further seeds are run.
-const MOST_FAILURES: usize = 3;
+const MAX_FAILURES: usize = 3;
 
 /// Sums of the runs of many seeds.
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct Sums {
     messages: u64,
     events: u64,
     time: Duration,
-    /// Numbers of runs by their hard fault and the kinds of errors in which ranks ended.
+    /// The number of runs for each hard fault and the kinds of errors with which ranks ended.
     ends: BTreeMap<String, u64>,
 }
 
@@ -78,18 +78,18 @@ fn run(seed: u64, sums: &mut Sums) -> Option<String> {
     let scenario = Scenario::draw(seed);
     let outcome = scenario.run();
     sums.add(&scenario, &outcome);
-    outcome.failure.is_some().then(|| shrink::report(&scenario, outcome, shrink::MOST_RUNS))
+    outcome.failure.is_some().then(|| shrink::report(&scenario, outcome, shrink::MAX_RUNS))
 }
 
 /// Seeds that reach rare orders: a message behind one that waits to enter the network, a message to a lost rank, a signal
 /// whose region its sender forgets meanwhile.
 const RARE_SEEDS: [u64; 3] = [12, 18, 115];
 
-/// Runs seeds, for at most `limit` if that is given, until some have failed; returns the reports of those.
+/// Runs seeds, for at most `limit` if that is given, until some have failed; returns the reports of the failures.
 fn run_all(seeds: impl Iterator<Item = u64>, limit: Option<Duration>) -> (Sums, Vec<String>) {
     let (since, mut sums, mut failures) = (Instant::now(), Sums::default(), Vec::new());
     for seed in seeds {
-        if failures.len() == MOST_FAILURES || limit.is_some_and(|limit| since.elapsed() > limit) {
+        if failures.len() == MAX_FAILURES || limit.is_some_and(|limit| since.elapsed() > limit) {
             break;
         }
         failures.extend(run(seed, &mut sums));
@@ -104,7 +104,7 @@ fn every_result_is_right_and_every_error_says_why() {
     let (seeds, limit) = match (number("FARSIDE_SEED"), number("FARSIDE_TEST_SEEDS")) {
         (Some(seed), _) => (seed..seed + 1, None),
         (None, Some(count)) => (0..count, None),
-        // As many as there is time for.
+        // Runs as many as the time permits.
         (None, None) => (0..u64::MAX, Some(Duration::from_secs(12))),
     };
     std::thread::scope(|scope| {
@@ -126,7 +126,7 @@ fn mended_seeds_do_not_fail() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// The same seed is the same run, event by event, also with the report of a failure.
+/// The same seed gives the same run, event by event, even with the report of a failure.
 #[test]
 fn seeds_replay() {
     for seed in 0..8 {

@@ -16,8 +16,9 @@ fn planted(damage: &str, seed: u64) -> Scenario {
     Scenario { damage: Some(format!("{damage}:{number}")), hard: None, ..Scenario::draw(seed) }
 }
 
-/// Looks for a seed that fails with the damage, and does not fail without it, nor where the damage is harmless. It fails
-/// again in the same way, to the letter. Seeds of which `shows` says that the damage cannot show there are left out.
+/// Searches for a seed that fails with the damage, and fails neither without it nor where the damage is harmless. The
+/// seed must fail again with exactly the same report. Seeds for which `shows` returns false, since the damage cannot
+/// show there, are left out.
 fn is_found(damage: &str, shows: impl Fn(&Scenario) -> bool, harmless: impl Fn(Scenario) -> Option<Scenario>) {
     let found = (0..SEEDS).map(|seed| planted(damage, seed)).filter(shows).find_map(|scenario| {
         let outcome = scenario.run();

@@ -1,4 +1,4 @@
-//! What one seed stands for: ranks, their network and its faults, and the steps that all ranks take.
+//! The scenario of one seed: ranks, their network and its faults, and the steps that all ranks take.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -30,7 +30,7 @@ impl Hard {
     }
 }
 
-/// A run: everything that decides it.
+/// Everything that determines a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Scenario {
 }
 
 /// Virtual time within which the ranks of every program end, also after a fault.
-const MOST_TIME: Duration = Duration::from_secs(10);
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 impl Scenario {
     /// The scenario of a seed.
@@ -86,13 +86,13 @@ impl Scenario {
             _ => None,
         };
         let minimal = rng.random();
-        // An HCA whose device applies accumulates of every type is not there.
+        // No HCA exists that applies accumulates of every type.
         let incoherent = minimal && rng.random();
         let steps = (0..rng.random_range(3..=12)).map(|_| Step::draw(rng)).collect();
         Self { seed, ranks, network, minimal, incoherent, slow, hard, damage: None, steps }
     }
 
-    /// Runs it.
+    /// Runs the scenario.
     pub(crate) fn run(&self) -> Outcome {
         let trace = Trace::last(40);
         let damage = |name: &str| self.damage.clone().filter(|_| name == "FARSIDE_TEST_FAULT");
@@ -115,7 +115,7 @@ impl Scenario {
             Some(Hard::Refuses { rank, after }) => simulation.refuses_memory(rank, after),
             None => simulation,
         };
-        // The error of a rank, and the step in which it came.
+        // The error of a rank, and the step in which it occurred.
         let errors: RefCell<Vec<(usize, String, Error)>> = RefCell::default();
         let last = RefCell::new(Duration::ZERO);
         let run = simulation.run(|job| {
@@ -152,7 +152,7 @@ impl Scenario {
         outcome
     }
 
-    /// What is wrong with an outcome.
+    /// The failure of an outcome; `None` if it is correct.
     fn judge(&self, outcome: &Outcome) -> Option<Failure> {
         let failed = |(rank, at, e): &(usize, String, Error), class| {
             let who = if *rank < self.ranks { format!("rank {rank}") } else { "the run".to_owned() };
@@ -177,8 +177,8 @@ impl Scenario {
         if let Some(other) = outcome.errors.iter().find(|error| !allowed(error)) {
             return failed(other, Class::Error(other.2.kind()));
         }
-        if outcome.time > MOST_TIME {
-            let text = format!("the ranks end after {:?}, more than {MOST_TIME:?}", outcome.time);
+        if outcome.time > MAX_TIME {
+            let text = format!("the ranks end after {:?}, more than {MAX_TIME:?}", outcome.time);
             return Some(Failure { class: Class::TooLate, text });
         }
         None
@@ -186,7 +186,7 @@ impl Scenario {
 }
 
 impl fmt::Display for Scenario {
-    /// One line an option and a step.
+    /// Writes one line for each option and each step.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Network { interface: i, topology, hop, jitter, reorders, loss, retry, down, .. } = &self.network;
         writeln!(f, "  {} ranks, seed {}", self.ranks, self.seed)?;

@@ -4,13 +4,13 @@ use farside_rma::core::sim::{Interface, Network, Topology};
 
 use super::scenario::{Class, Failure, Outcome, Scenario};
 
-/// The most runs that a reduction takes, as a rule.
-pub(crate) const MOST_RUNS: usize = 200;
+/// The default maximum number of runs of a reduction.
+pub(crate) const MAX_RUNS: usize = 200;
 
-/// Leaves something out of a scenario.
+/// A change that removes something from a scenario.
 type Change = fn(&mut Scenario);
 
-/// The scenario, the last outcome that fails, and the runs that are left.
+/// The scenario, the last outcome that fails, and the number of runs that remain.
 struct Reduction {
     scenario: Scenario,
     outcome: Outcome,
@@ -40,7 +40,7 @@ impl Reduction {
         self.take(smaller)
     }
 
-    /// Removes steps, first many at once and then single ones.
+    /// Removes steps, first many together and then single ones.
     fn remove_steps(&mut self) {
         let mut many = self.scenario.steps.len() / 2;
         while many > 0 {
@@ -94,8 +94,8 @@ impl Reduction {
     }
 }
 
-/// Reduces a scenario that fails, by at most `most_runs` runs; returns the text of the failure: its seed, the reduced scenario, its failure, and the
-/// last messages of its run.
+/// Reduces a scenario that fails, in at most `most_runs` runs; returns the text of the failure: its seed, the reduced
+/// scenario, its failure, and the last messages of its run.
 pub(crate) fn report(scenario: &Scenario, outcome: Outcome, most_runs: usize) -> String {
     let Some(Failure { class, text: first }) = outcome.failure.clone() else { return String::new() };
     let (seed, steps) = (scenario.seed, scenario.steps.len());

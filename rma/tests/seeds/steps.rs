@@ -16,7 +16,7 @@ use crate::checks::config::{Config, Memory};
 /// The operation of the error of a result that differs from the model's.
 pub(crate) const CHECK: &str = "check a result";
 
-/// A kind of step: its name, how often it is drawn, what a rank does, and its plan in words.
+/// A kind of step: its name, its relative frequency, the function that a rank runs, and the text of its plan.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) weight: u32,
@@ -104,7 +104,7 @@ impl<'a> Rank<'a> {
         self.teams.get(index).unwrap_or(&self.world).clone()
     }
 
-    /// Frees what is left.
+    /// Frees the remaining objects.
     pub(crate) fn end(mut self) -> Result<()> {
         self.window.take().map_or(Ok(()), |(window, _)| window.free())
     }

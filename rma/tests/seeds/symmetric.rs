@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom;
 
 use super::steps::{Kind, Rank, equal, values};
 
-/// Notified puts round a ring, additions to a flag, and atomics.
+/// Notified puts around a ring, additions to a flag, and atomics.
 pub(crate) const RING: Kind = Kind {
     name: "ring",
     weight: 3,
@@ -28,7 +28,7 @@ fn ring(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
     let team = rank.team(rng);
     let (p, me) = (team.size(), team.rank());
     let (right, left) = ((me + 1) % p, (me + p - 1) % p);
-    // One word more for the atomics.
+    // One more word is for the atomics.
     let (data, flags) = (Symmetric::<u64>::allocate(&team, len + 1)?, Flags::allocate(&team, 3)?);
     for round in 1..=rounds {
         let mine = values(round, me, len);
@@ -46,7 +46,7 @@ fn ring(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
         flags.wait_until(1, ge(round))?;
         flags.add(0, 2, 1 + me as u64)?;
         data.atomic(right, len)?.fetch_add(round)?;
-        // Also one's own word, which the left neighbour changes at the same time.
+        // This covers the own word too, which the left neighbour changes at the same time.
         data.atomic(me, len)?.add(3)?;
     }
     if me == 0 {

@@ -43,7 +43,7 @@ pub(crate) const PSCW: Kind = Kind {
     },
 };
 
-/// Elements of a part, and the targets of each rank in each round.
+/// The number of elements of a part, and the targets of each rank in each round.
 fn pscw_plan(ranks: usize, rng: &mut StdRng) -> (usize, Vec<Vec<Vec<usize>>>) {
     let len = *[1, 5, 200, 2000].choose(rng).unwrap();
     let mut targets =
@@ -56,7 +56,7 @@ fn pscw(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
     let team = &rank.world;
     let (p, me) = (team.size(), team.rank());
     let (len, rounds) = pscw_plan(p, rng);
-    // A part of each origin, and a sum.
+    // The window has a part for each origin, and a sum.
     let size = p * len + 1;
     let mut w = match rank.config.memory {
         Memory::Allocated => Window::<u64>::allocate(team, size)?,
@@ -126,9 +126,9 @@ impl Change {
 
 const WORDS: usize = 6;
 
-/// The changes of each rank: what, and at which target.
+/// The changes of each rank: the kind of each, and its target.
 fn plan(ranks: usize, rng: &mut StdRng) -> Vec<Vec<(Change, usize)>> {
-    // Few words and targets, so that ranks meet.
+    // There are few words and targets, so that ranks conflict.
     let changes: Vec<Change> = (0..rng.random_range(1..=3)).map(|_| *CHANGES.choose(rng).unwrap()).collect();
     let targets: Vec<usize> = (0..2).map(|_| rng.random_range(0..ranks)).collect();
     let mut one = |rank: usize| {

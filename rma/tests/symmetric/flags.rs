@@ -44,7 +44,7 @@ fn additions_of_all_ranks_wake_a_sleeping_rank() {
         let flags = Flags::allocate(team, 3)?;
         for round in 1..=20 {
             if team.rank() != 0 && round % 10 == 0 {
-                // Long enough that rank 0 sleeps.
+                // The pause is so long that rank 0 sleeps.
                 std::thread::sleep(Duration::from_millis(5));
             }
             flags.add(0, 1, 2)?;

@@ -9,7 +9,7 @@ use farside_rma::{Result, Team};
 
 /// Runs `f` with these numbers of ranks over every configuration with memory of the runtime.
 fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
-    // Waits for a flag that is set already return at once, and in a simulation no other rank runs meanwhile.
+    // Waits for a flag that is already set return immediately, and in a simulation no other rank runs meanwhile.
     let configs = table().iter().filter(|c| c.seed.is_none());
     let allocated = configs.filter(|c| c.memory == Memory::Allocated || c.device.is_some());
     let most = if verbs() && quick() { 1 } else { 12 };

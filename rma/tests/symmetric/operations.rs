@@ -76,7 +76,7 @@ fn strided_indexed_selected_and_own() {
         table.get_indexed(&mut picked, peer, &[20, 5, 5, 0])?;
         assert_eq!(picked, [mine[1], mine[1], mine[1], mine[2]]);
         table.barrier()?;
-        // Own memory to the peer, without a buffer; and to oneself, overlapping.
+        // Puts own memory to the peer, without a buffer, and to the rank itself, overlapping.
         table.put_own(1..6, peer, 30)?;
         table.barrier()?;
         let mut got = [Particle::zeroed(); 5];
@@ -134,7 +134,7 @@ fn atomics_of_every_name() {
         assert_eq!(at(5)?.swap(1)? & !7, 0);
         words.free()?;
 
-        // Floats: sums, minima; no bitwise operations.
+        // Floats have sums and minima, but no bitwise operations.
         let floats = Symmetric::<f64>::allocate(team, 2)?;
         let half = floats.atomic(0, 0)?;
         half.fetch_add(0.5)?;
@@ -159,7 +159,7 @@ fn buffers_come_back() {
         let table = Symmetric::<u64>::allocate(team, p * len)?;
         let peer = (me + 1) % p;
         let mine: Vec<u64> = (0..len as u64).map(|i| i * 7 + me as u64).collect();
-        // Wait, test, a boxed slice, an array.
+        // Completes with wait and test, into a boxed slice and an array.
         let back = table.put_nbi(mine.clone(), peer, me * len)?.wait()?;
         assert_eq!(back, mine);
         let mut get = table.get_nbi(vec![0; len].into_boxed_slice(), peer, me * len)?;
@@ -171,7 +171,7 @@ fn buffers_come_back() {
         assert_eq!(got[..], mine);
         assert_eq!(get.test().unwrap_err().kind(), ErrorKind::BadArgument, "given back once");
         assert_eq!(table.get_nbi([0; 3], peer, me * len + 1)?.wait()?, mine[1..4]);
-        // Handles that are dropped or leaked: the operations continue.
+        // Operations continue when their handles are dropped or leaked.
         for at in 0..300 {
             drop(table.put_nbi([at as u64 + 1], peer, me * len + at)?);
         }

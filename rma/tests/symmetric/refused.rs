@@ -1,4 +1,4 @@
-//! Calls that are refused, with errors that say why.
+//! Calls that are refused, with errors that name the reason.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,7 +16,7 @@ fn places_outside() {
         outside(table.put(&[1; 2], 1, 9));
         outside(table.put(&[1], 1, usize::MAX / 2));
         outside(table.get(&mut [0; 2], 0, 9));
-        // Before memory is allocated.
+        // The call is refused before memory is allocated.
         for count in [2, usize::MAX / 8, usize::MAX] {
             outside(table.get_as::<f32>(0, 9, count).map(drop));
         }
@@ -43,7 +43,7 @@ fn places_outside() {
         outside(table.put_notify_nbi(vec![1; 10], 1, 0, &flags, 1, 1).map(drop));
         let twice = table.put_indexed(&[1, 2], 1, &[3, 3]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::BadArgument, "{twice}");
-        // Nothing is broken by that.
+        // The refusals leave everything usable.
         table.put(&[5; 10], 1 - team.rank(), 0)?;
         table.barrier()?;
         assert_eq!(table.local().to_vec()?, [5; 10]);
@@ -66,7 +66,7 @@ fn mismatches_are_refused_at_every_rank() {
         };
         let text = e.to_string();
         assert!(e.kind() == ErrorKind::Mismatch && text.contains("`u64`") && text.contains("`[f32; 2]`"), "{text}");
-        // Objects of another kind at one of the ranks, of the same size and element type.
+        // One of the ranks makes an object of another kind, with the same size and element type.
         type Make = fn(&Team) -> Result<()>;
         let makes: [(&str, Make); 4] = [
             ("flags", |team| Flags::allocate(team, 4).map(drop)),

@@ -30,7 +30,7 @@ fn refused(team: &Team, _: &Config) -> Result<()> {
     let theirs = shared.as_ref().map(|shared| shared.of(n)).transpose()?;
     let calls = Calls::new(team)?;
     let double = calls.register(|_, x: u64| 2 * x)?;
-    // Each has been used before, so that nothing has to be made first.
+    // Each has been used already, so that the calls need not set up anything first.
     window.fence(NONE, |e| e.put_value(1, n, 0))?;
     passive.lock(LockKind::Exclusive, n, NONE, |e| e.put_value(1, n, 0))?;
     open.put_value(1, n, 0)?;
@@ -123,7 +123,7 @@ fn everything_that_names_another_rank_is_refused() {
     everywhere_with(&[2, 3], refused);
 }
 
-/// The end comes inside of an epoch.
+/// The job ends inside an epoch.
 #[test]
 fn operation_of_an_epoch_that_is_open_at_the_end_is_refused() {
     everywhere_with(&[2], |team, _| {

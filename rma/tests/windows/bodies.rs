@@ -10,7 +10,7 @@ use crate::checks::config::{self, Config, within};
 
 const CONFIGS: [Config; 5] = [config::MAPPED, config::POSTED, config::RING, config::TABLE[10], config::TABLE[12]];
 
-/// Runs `f` over some devices, with the way in which the body of rank 1 fails.
+/// Runs `f` over some devices, each with a function that makes the body of rank 1 fail.
 fn over_devices(ranks: &[u32], f: impl Fn(&Team, fn() -> Result<()>) -> Result<()> + Sync + Send + Copy + 'static) {
     let failing_bodies: [fn() -> Result<()>; 2] = [
         || Err(Error::new(ErrorKind::BadArgument, "think").cause("on purpose")),
@@ -28,7 +28,7 @@ fn over_devices(ranks: &[u32], f: impl Fn(&Team, fn() -> Result<()>) -> Result<(
     }
 }
 
-/// Checks that the own body has failed at rank 1, and at the other ranks that the error names rank 1.
+/// Checks at rank 1 that its own body has failed, and at the other ranks that the error names rank 1.
 fn names_rank_1(team: &Team, what: &str, ended: std::thread::Result<Result<()>>) {
     match (team.rank(), ended) {
         (1, Ok(ended)) => assert_eq!(ended.expect_err("the body failed").operation(), "think"),
@@ -76,7 +76,7 @@ fn body_of_a_borrowed_window_fails_while_others_wait_in_theirs() {
     });
 }
 
-/// The error is caught inside the body, so it comes again at its end.
+/// The body has caught the error, so the end of the body returns it again.
 #[test]
 fn end_of_a_borrowed_window_has_the_error_that_its_body_has_caught() {
     over_devices(&[3], |team, fail| {
@@ -108,7 +108,7 @@ fn body_of_an_epoch_fails_while_others_wait_in_theirs() {
         names_rank_1(team, "a run of fences", ended);
         let ended = caught(|| window.fences(|fences| fences.epoch(Assert::empty(), |_| turn(3))));
         names_rank_1(team, "an epoch of a run", ended);
-        // Rank 1 exposes its memory, and rank 0 waits in its access; then the other way round.
+        // Rank 1 exposes its memory, and rank 0 waits in its access; then they change roles.
         if me < 2 {
             let ended = match me {
                 1 => caught(|| window.expose(&[0], Assert::empty(), |_| turn(4))),

@@ -34,7 +34,7 @@ fn one_buffer_goes_round_inside_an_epoch() {
                 for target in 0..p {
                     buffer.fill(round * 1000 + target as u64);
                     buffer = epoch.rput(buffer, target, me * len)?.wait()?;
-                    // Written over before it is read back.
+                    // The buffer is overwritten before it is read back.
                     buffer.fill(0);
                     buffer = epoch.rget(buffer, target, me * len)?.wait()?;
                     assert!(buffer.iter().all(|x| *x == round * 1000 + target as u64), "{buffer:?}");
@@ -128,13 +128,13 @@ fn own_memory_is_the_origin() {
         window.lock(LockKind::Exclusive, right, NONE, |epoch| epoch.put_own(0..1, right, 7))?;
         team.barrier()?;
         assert_eq!(window.local_shared().load(7)?, left as u64 + 5);
-        // Onto itself, overlapping, as the first operation of an epoch.
+        // The window is put onto itself, overlapping, as the first operation of an epoch.
         window.local_shared().write(0, &[1, 2, 3, 4, 5])?;
         window.lock_all(NONE, |epoch| epoch.put_own(0..5, me, 2))?;
         assert_eq!(window.local_shared().to_vec()?, [1, 2, 1, 2, 3, 4, 5, left as u64 + 5]);
         team.barrier()?;
-        // An operation that reads the memory ends before it is lent. One rank after another: each would hold the
-        // lock of its neighbour while it waits for its own.
+        // An operation that reads the memory ends before it is lent. The ranks run one after another, since each would
+        // hold the lock of its neighbour while it waits for its own.
         for turn in 0..p {
             if turn == me {
                 window.lock(LockKind::Shared, right, NONE, |epoch| {
@@ -165,7 +165,7 @@ fn own_memory_is_the_origin() {
     });
 }
 
-/// A consumer that looks at its own memory while producer and consumer both hold `lock_all`.
+/// A consumer that reads its own memory while producer and consumer both hold `lock_all`.
 #[test]
 fn shared_view_sees_what_a_peer_puts() {
     everywhere_with(&[2], |team, config| {

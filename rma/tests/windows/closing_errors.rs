@@ -67,7 +67,8 @@ fn lock_window(team: &farside_rma::Team, memory: Memory) -> Result<LockWindow<u3
     }
 }
 
-/// A put, an accumulate that fails, and a put. If the accumulate is refused at once, its error is that of the epoch.
+/// A put, an accumulate that fails, and a put. If the accumulate is refused immediately, its error is that of the
+/// epoch.
 macro_rules! operations {
     ($epoch:expr, $to:expr, $fails:expr, $values:expr) => {{
         $epoch.put_value($values[0], $to, 1)?;

@@ -14,7 +14,7 @@ use crate::checks::values::Value;
 const NONE: Assert = Assert::empty();
 const SIZES: &[u32] = &[2, 3, 4];
 
-/// Adds 1 to the first word of `target` by a get and a put, which only an exclusive lock makes atomic; under a shared
+/// Adds 1 to the first word of `target` with a get and a put, which only an exclusive lock makes atomic; under a shared
 /// lock reads the word twice, with the same result.
 fn entries(w: &RawWindow, rank: usize, target: usize, rounds: u64) -> Result<u64> {
     let mut added = 0;
@@ -79,7 +79,7 @@ fn waiting(team: &Team, kind: LockKind) -> Result<()> {
         w.put_value(1u64, 0, 0)?;
         w.flush(0)?;
         team.barrier()?;
-        // Long enough for thousands of polls.
+        // The time suffices for thousands of polls.
         std::thread::sleep(std::time::Duration::from_millis(200));
         w.unlock(0)?;
         team.barrier()?;
@@ -92,9 +92,9 @@ fn waiting(team: &Team, kind: LockKind) -> Result<()> {
         let spent = stats() - before;
         team.barrier()?;
         if !w.is_mapped() {
-            // Ticket, queue entry, read; put; leave. Then two reads when notified, since one notification may be stale;
-            // a read of the next slot, and its signal. A reader also reads the word before it takes a ticket, enters by
-            // an addition, and reads the next slot and signals after that.
+            // The messages are ticket, queue entry and read; the put; the release; two reads after notifications, of
+            // which one may be stale; a read of the next slot, and its signal. A reader also reads the word before it
+            // takes a ticket, enters with an addition, and then reads the next slot and signals.
             let most = 5 + 2 + 2 + if kind == LockKind::Shared { 4 } else { 0 };
             let messages = spent.messages();
             assert!(
@@ -191,7 +191,7 @@ fn reader_that_has_asked_and_waits_for_something_else_keeps_no_reader_waiting() 
                     team.barrier()?;
                 } else {
                     team.barrier()?;
-                    // Rank 0 is first.
+                    // Rank 0 takes the lock first.
                     for turn in 0..2 {
                         if rank == turn {
                             w.lock(LockKind::Shared, 2, NONE)?;

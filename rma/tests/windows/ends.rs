@@ -12,8 +12,8 @@ use crate::checks::sync::{self, Sync, Win};
 const NONE: Assert = Assert::empty();
 const LEN: usize = 2001;
 
-/// All ranks put to all ranks; rank 1 leaves the body early by `leave`. Its earlier operations are complete, the epoch
-/// is closed at all ranks, and the window stays usable.
+/// All ranks put to all ranks; rank 1 leaves the body early with `leave`. Its earlier operations are complete, the
+/// epoch is closed at all ranks, and the window stays usable.
 fn leaves_early(sync: Sync, leave: fn() -> Result<()>, left: fn(std::thread::Result<Result<()>>)) {
     everywhere_with(&[2, 3, 5], move |team: &Team, config| {
         let (p, me) = (team.size(), team.rank());

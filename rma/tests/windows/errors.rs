@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Bad input: each kind is an error that names the cause, and leaves the window unchanged.
+//! Invalid input: each kind is an error that names the cause, and leaves the window unchanged.
 
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{
@@ -79,7 +79,7 @@ fn every_operation_fence_out_of_range() {
             }
         }
         assert!(win.local()?.iter().all(|x| *x == 0), "nothing was written");
-        // The window still works, up to its last element.
+        // The window is still usable, up to its last element.
         win.fence(NONE, |e| e.put(&two, team.rank(), 8 + team.rank()))?;
         assert_eq!(win.local()?[8 + team.rank()..], [1, 2]);
         assert_eq!(kind(win.len_at(3)), ErrorKind::NoSuchRank);
@@ -216,7 +216,7 @@ fn every_call_outside_its_epoch() {
         for r in [w.flush(other), w.flush_all(), w.flush_local(other), w.flush_local_all()] {
             assert_eq!(kind(r), WrongEpoch);
         }
-        // Inside start to one of two ranks.
+        // These calls are inside a start to one of two ranks.
         w.start(&[other], NONE)?;
         assert_eq!(kind(put(me)), WrongEpoch, "not in the group");
         for r in [w.start(&[me], NONE), w.lock(LockKind::Shared, me, NONE), w.lock_all(NONE), w.fence(NONE), w.free()] {
@@ -231,7 +231,7 @@ fn every_call_outside_its_epoch() {
         assert_eq!(kind(w.free()), WrongEpoch);
         w.wait()?;
         assert_eq!(kind(w.wait()), WrongEpoch);
-        // Inside lock.
+        // These calls are inside a lock.
         w.lock(LockKind::Shared, other, NONE)?;
         assert_eq!(kind(w.lock(LockKind::Shared, other, NONE)), WrongEpoch, "twice");
         assert_eq!(kind(put(me)), WrongEpoch, "not locked");
@@ -240,7 +240,7 @@ fn every_call_outside_its_epoch() {
         }
         w.unlock(other)?;
         assert_eq!(kind(w.unlock(other)), WrongEpoch);
-        // Inside lock_all.
+        // These calls are inside a lock_all.
         w.lock_all(NONE)?;
         for r in [w.lock_all(NONE), w.lock(LockKind::Shared, me, NONE), w.unlock(me), w.fence(NONE), w.lock_local()] {
             assert_eq!(kind(r), WrongEpoch);
@@ -252,7 +252,7 @@ fn every_call_outside_its_epoch() {
         assert_eq!(kind(put(me)), WrongEpoch, "lent out");
         assert_eq!(kind(w.lock_local()), WrongEpoch);
         w.unlock(me)?;
-        // Groups.
+        // These are errors of groups.
         assert_eq!(kind(w.start(&[0, 0], NONE)), ErrorKind::BadArgument);
         assert_eq!(kind(w.post(&[1, 0, 1], NONE)), ErrorKind::BadArgument);
         assert_eq!(kind(w.start(&[2], NONE)), ErrorKind::NoSuchRank);

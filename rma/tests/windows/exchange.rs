@@ -46,7 +46,7 @@ fn exchange(team: &Team, config: &Config, sync: Sync) -> Result<()> {
                             })
                         })?,
                         Sync::Fences => w.fences(|f| {
-                            // Wrong values in a first epoch, then the right ones.
+                            // A first epoch puts wrong values, a second one the correct ones.
                             f.epoch(none, |e| {
                                 e.put_value(5000, left, len + 1)?;
                                 e.put_value(5000, right, 0)

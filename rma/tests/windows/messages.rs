@@ -90,7 +90,7 @@ impl Bench<'_> {
         self.targets.iter().try_for_each(|t| self.window.put_value(1u64, *t, WORD * self.team.rank()))
     }
 
-    /// Runs `f` at one rank after the other, so that no rank waits for the lock of another.
+    /// Runs `f` at the ranks one after the other, so that no rank waits for the lock of another.
     fn in_turn(&self, mut f: impl FnMut() -> Result<()>) -> Result<()> {
         for turn in 0..self.p {
             if turn == self.team.rank() {

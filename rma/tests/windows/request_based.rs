@@ -72,7 +72,7 @@ fn accumulate_fence_of_a_request_is_complete_after_those_before_it() {
     });
 }
 
-/// Requests between selections, each waited for, in another order than that of their issue.
+/// Requests between selections, each completed by a wait, in another order than that of their issue.
 #[test]
 fn rput_rget_raccumulate_selected_lock_all_wait() {
     everywhere_with(&[2], |team, config| {

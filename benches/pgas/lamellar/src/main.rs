@@ -18,7 +18,7 @@ const SIZES: [usize; 3] = [8, 4096, 1 << 20];
 const BATCH: usize = 1 << 14;
 const BATCHES: usize = 16;
 
-/// Returns its number.
+/// An active message that returns its number.
 #[lamellar::AmData(Debug, Clone)]
 struct Same {
     number: u64,
@@ -71,7 +71,8 @@ impl Meter {
                 (count, long) = ((count as f64 * (wanted / time.max(1e-9)).clamp(2.0, 10.0)) as u64, false);
                 continue;
             }
-            // A block may be long because a rank was interrupted: one more is warm-up.
+            // A block may be long because a rank was interrupted, hence the median; an additional first block is the
+            // warm-up.
             if !std::mem::replace(&mut long, true) {
                 continue;
             }
@@ -97,7 +98,7 @@ impl Meter {
         self.line(operation, 8, each as f64 / seconds / 1e6);
     }
 
-    /// `count` at the first rank, else 0.
+    /// `count` at the first rank, 0 at all others.
     fn own(&self, count: u64) -> u64 {
         if self.is_first() { count } else { 0 }
     }
@@ -259,7 +260,7 @@ fn main() {
     if meter.is_first() {
         println!("end");
     }
-    // The world is not dropped, since that waits forever at the end of this program on shared memory (Lamellar 0.8.1).
-    // `benches/pgas/run` removes its files of /dev/shm.
+    // The world is not dropped, since the drop waits forever at the end of this program on shared memory (Lamellar
+    // 0.8.1). `benches/pgas/run` removes its files of /dev/shm.
     exit(0);
 }

@@ -1,4 +1,4 @@
-//! The description of a network: a TOML file, from hands that err.
+//! The description of a network: a TOML file written by users, so errors name the place and the fix.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -19,15 +19,15 @@ const OP: &str = "read the description of a network";
 /// A description that uses every field.
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 
-/// The longest file in bytes.
+/// Maximum length of a file in bytes.
 const FILE_MAX: u64 = 16 << 20;
-/// The largest number of nodes.
+/// Maximum number of nodes.
 const NODES_MAX: usize = 1024;
-/// The largest number of links: two devices between all nodes.
+/// Maximum number of links: two devices between all nodes.
 const LINKS_MAX: usize = NODES_MAX * NODES_MAX;
-/// The longest name, in characters.
+/// Maximum length of a name in characters.
 const NAME_MAX: usize = 64;
-/// The longest time in microseconds, and the least bandwidth in MB/s.
+/// Maximum time in microseconds, and minimum bandwidth in MB/s.
 const TIME_MAX: f64 = 1e12;
 const BANDWIDTH_MIN: f64 = 1e-3;
 
@@ -86,7 +86,7 @@ struct LinkRow {
     performance: Option<Spanned<Times>>,
 }
 
-/// Either a model, or every range.
+/// Either a model, or times of every range.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Times {
@@ -250,7 +250,7 @@ impl Source<'_> {
         }
         let limits = [low, high];
         let Some(given) = &file.sizes else {
-            // Within a range times grow with the size, so the middle is taken in proportion.
+            // Within a range times grow with the size, so the geometric mean of the limits is used.
             let middle = |low: u64, high: u64| ((low as f64 * high as f64).sqrt() as u64).clamp(low, high);
             return Ok((limits, [middle(1, low), middle(low + 1, high), high.saturating_mul(4).min(SIZE_MAX)]));
         };

@@ -1,5 +1,5 @@
-//! `farside routes --discover`: ranks of this program, at least one on each host, look for links between the hosts and
-//! measure them; the first one describes the network.
+//! `farside routes --discover`: ranks of this program, at least one on each host, search for links between the hosts
+//! and measure them; the first rank describes the network.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ use crate::spawn::end_with_parent;
 const OP: &str = "discover the network";
 /// The limits of the ranges of sizes of a job with several devices, and a length of large messages.
 const SIZES: [u64; RANGES.len() + 1] = [1, 8 << 10, 256 << 10, 1 << 20];
-/// The bounds of bandwidths in MB/s: the least that a description may have, and that of times which do not differ.
+/// The bounds of bandwidths in MB/s: the minimum in a description, and the value for times that do not differ.
 const BANDWIDTHS: [f64; 2] = [1e-3, 1e7];
 
 /// The options of `farside routes --discover`.
@@ -31,7 +31,7 @@ pub(crate) struct DiscoverOptions {
     /// The hosts on which this command starts a rank each, as `farside run --hosts` does.
     #[arg(long, value_name = "HOST,..", conflicts_with = "network")]
     hosts: Option<String>,
-    /// Number of ranks that this command starts, instead of one a host; without --hosts two on this machine.
+    /// Number of ranks that this command starts, instead of one per host; without --hosts, two on this machine.
     #[arg(short, long = "ranks", value_name = "N", conflicts_with = "network", value_parser = clap::value_parser!(u32).range(1..=1024))]
     n: Option<u32>,
     /// Seconds to measure each link, from 0.2 to 600. Disjoint pairs of hosts are measured at the same time.
@@ -55,7 +55,7 @@ pub(super) fn describe(options: &DiscoverOptions) -> Result<Option<String>> {
     }
 }
 
-/// Starts ranks of this program; returns what the first one prints.
+/// Starts ranks of this program; returns the output of the first rank.
 fn launch(options: &DiscoverOptions) -> Result<String> {
     let failed = |e| Error::system("start the ranks that discover the network", e);
     Settings::from_env()?;
@@ -83,7 +83,7 @@ fn time(model: &PLogP, bytes: u64) -> f64 {
     (model.latency + model.gap.at(bytes)) / 1e3
 }
 
-/// The line through the times of the shortest and of the longest message of a range: latency and bandwidth.
+/// Latency and bandwidth of the line through the times of the shortest and the longest message of a range.
 fn line(model: &PLogP, [low, high]: [u64; 2]) -> (f64, f64) {
     let (first, last) = (time(model, low), time(model, high));
     let bandwidth = (high - low) as f64 / (last - first).max(f64::MIN_POSITIVE);
@@ -104,7 +104,7 @@ fn comment(text: &mut String, line: &str) {
 /// The description of a network that was discovered.
 fn text(found: &Discovery) -> String {
     let models = |link: &Link| link.models.as_ref().ok().map(Models::log_gp).copied();
-    // The least that a message costs the processor of a host that takes it and sends it on.
+    // The minimum cost of a message for the processor of a host that receives and forwards it.
     let forward = |host: usize| {
         let of_host = found.links.iter().filter(|link| link.hosts[0] != link.hosts[1] && link.hosts.contains(&host));
         let weights = of_host.filter_map(models).map(|model| (model.send_overhead + model.receive_overhead) / 1e3);
@@ -120,7 +120,7 @@ fn text(found: &Discovery) -> String {
         let _ = writeln!(text, "[[nodes]]\nname = {}\nforward = {:.3}", quoted(&host.name), forward(n));
     }
     if found.links.iter().all(|link| link.models.is_err()) {
-        // Tables that follow each other make a list, which may not be missing.
+        // Consecutive tables form a list, which may not be missing.
         text = text.replacen("\n\n", "\nlinks = []\n\n", 1);
     }
     for link in &found.links {
@@ -170,12 +170,12 @@ mod tests {
         let host = |name: &str| Host { name: name.into(), ports: vec![format!("tcp: v0 {name}\u{7}\nversion = 3")] };
         let link = |hosts, device, models| Link { hosts, device, models };
         let (fast, slow) = (models(1000.0), models(50_000.0));
-        let none = || Err("it cannot be reached\nat all".into());
+        let unreachable = || Err("it cannot be reached\nat all".into());
         let links = vec![
             link([0, 0], "shm", Ok(fast.clone())),
             link([0, 1], "tcp", Ok(fast.clone())),
             link([1, 2], "tcp", Ok(fast.clone())),
-            link([0, 2], "tcp", none()),
+            link([0, 2], "tcp", unreachable()),
             link([0, 2], "verbs", Ok(slow)),
         ];
         let mut found = Discovery { hosts: ["a", "b.example.org", "it's"].map(host).into(), links };

@@ -1,4 +1,4 @@
-//! A route in words: its hops and times, and why other routes are slower.
+//! The explanation of a route: its hops and times, and why other routes are slower.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(crate) fn explain(network: &Network, routes: &Routes, from: usize, to: usize
     let range = network.range(bytes);
     let names = format!("{} to {}", network.nodes[from].name, network.nodes[to].name);
     let Some(route) = routes.route(range, from, to) else {
-        return format!("{names}: no route; {}\n", why_none(network, from, to));
+        return format!("{names}: no route; {}\n", why_no_route(network, from, to));
     };
     let limit = range_text(network, range);
     let mut text = format!("{names}, {}: {} messages, {limit}\n", size(bytes), RANGES[range]);
@@ -105,7 +105,7 @@ fn difference(network: &Network, range: usize, of: &Time, than: &Time) -> String
     format!("{} more: {parts}", ns(more))
 }
 
-/// The fastest route over each other link of each node of a route, which leaves the given one there. The second
+/// For each node of a route, the fastest routes that leave the given route at this node over another link. The second
 /// fastest route is among them (Yen 1971).
 fn alternatives(
     network: &Network,
@@ -130,7 +130,7 @@ fn alternatives(
             way.push(Hop { to: next as u32, link });
             let mut last = next;
             while last != to {
-                // None where the node is on the route already, or leads nowhere.
+                // There is none if the node is already on the route, or leads nowhere.
                 let Some((hop, _)) = onward[last] else { break };
                 way.push(hop);
                 last = hop.to as usize;
@@ -146,11 +146,11 @@ fn alternatives(
 }
 
 /// The reason for which there is no route.
-fn why_none(network: &Network, from: usize, to: usize) -> String {
+fn why_no_route(network: &Network, from: usize, to: usize) -> String {
     if from == to {
         return "no link joins the ranks of this node".into();
     }
-    // A route that intermediate nodes would have to forward.
+    // There is a route, but its intermediate nodes do not forward.
     let onward = Fastest::new(network, 0, network.sizes[0]).toward(to, &[]);
     let (mut at, mut refusing) = (from, Vec::new());
     while let Some((hop, _)) = onward[at] {

@@ -8,8 +8,8 @@ use petgraph::visit::{EdgeRef, IntoEdges, NodeFiltered};
 
 use super::network::{Hop, Network};
 
-/// The cost of a route. Times are whole picoseconds, at least one a link: sums are exact in any order, and every hop of a
-/// fastest route is nearer to its end than the one before, so that next hops cannot lead in a circle.
+/// The cost of a route. Times are whole picoseconds, at least one per link: sums are exact in any order, and every hop
+/// of a fastest route is nearer to its end than the previous one, so that next hops cannot form a cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     /// The number of intermediate nodes that forward nothing. Only a route without any can be used.
@@ -53,10 +53,10 @@ impl Network {
     }
 }
 
-/// A network as messages of one size see it.
+/// A network with the costs of messages of one size.
 #[derive(Debug)]
 pub(crate) struct Fastest {
-    /// The fastest link of each two nodes, with its number.
+    /// The fastest link between each two nodes, with its number.
     graph: UnGraph<(), (Cost, usize)>,
     /// The cost of forwarding by each node.
     forward: Vec<Cost>,
@@ -80,9 +80,9 @@ impl Fastest {
         Self { graph, forward: (0..network.nodes.len()).map(|node| network.forward_cost(node)).collect() }
     }
 
-    /// The next hop and the cost of each node's fastest route to `to` that avoids the nodes `without`; `None` at
-    /// those, at `to`, and where no links lead there. Next hops of several nodes make the same routes: of equal ones
-    /// the next hop with the lowest number is taken.
+    /// The next hop and the cost of each node's fastest route to `to` that avoids the nodes `without`; `None` at those
+    /// nodes, at `to`, and if no links lead there. Tables of different nodes agree, since among equal routes the next
+    /// hop with the lowest number is chosen.
     #[must_use]
     pub(crate) fn toward(&self, to: usize, without: &[u32]) -> Vec<Option<(Hop, Cost)>> {
         let graph = NodeFiltered::from_fn(&self.graph, |node: NodeIndex| !without.contains(&(node.index() as u32)));

@@ -5,7 +5,7 @@ use farside_core::model::LogGP;
 /// The ranges of message sizes.
 pub(crate) const RANGES: [&str; 3] = ["small", "medium", "large"];
 
-/// The longest message in bytes.
+/// Maximum length of a message in bytes.
 pub(crate) const SIZE_MAX: u64 = 1 << 40;
 
 /// A node.
@@ -60,11 +60,11 @@ pub(crate) enum Performance {
 /// The time of a message, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Time {
-    /// The part of the links, for a message of no bytes.
+    /// The time of the links for a message without bytes.
     pub latency: f64,
-    /// The part of the bytes on the links.
+    /// The additional time of the bytes on the links.
     pub bytes: f64,
-    /// The part of the nodes that forward the message.
+    /// The time of the nodes that forward the message.
     pub forwarding: f64,
 }
 
@@ -105,7 +105,7 @@ impl Performance {
 /// A network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Network {
-    /// The longest message of each range but the last.
+    /// Maximum length of a message in each range except the last.
     pub limits: [u64; RANGES.len() - 1],
     /// The size of each range for which its routes are chosen.
     pub sizes: [u64; RANGES.len()],

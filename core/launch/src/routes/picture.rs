@@ -42,8 +42,8 @@ impl Use {
     }
 }
 
-/// The picture as SVG: links by device, thick where many routes use them and dashed where none does; nodes that forward are
-/// filled.
+/// The picture as SVG: links colored by device, thick if many routes use them and dashed if none does; nodes that
+/// forward are filled.
 ///
 /// # Errors
 /// `BadArgument` for too many nodes.

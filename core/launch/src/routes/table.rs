@@ -23,7 +23,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// The fastest routes, by the sizes of the ranges.
+    /// Computes the fastest routes for the sizes of the ranges.
     #[must_use]
     pub(crate) fn of(network: &Network) -> Self {
         let nodes = network.nodes.len();
@@ -77,7 +77,7 @@ impl Routes {
                     let next = hop.and_then(|hop| network.links.get(hop.link as usize)?.other(at));
                     match next.filter(|next| hop.is_some_and(|hop| hop.to as usize == *next)) {
                         Some(next) if next == to || !way.contains(&next) => way.push(next),
-                        next => return Err(astray(network, range, &way, next, to)),
+                        next => return Err(lost_route(network, range, &way, next, to)),
                     }
                 }
                 way.iter().for_each(|node| reached[*node] = true);
@@ -168,7 +168,7 @@ impl Routes {
 #[derive(Debug, Serialize)]
 struct File<'a> {
     version: u32,
-    /// The longest small and the longest medium message, in bytes.
+    /// Maximum lengths in bytes of small and of medium messages.
     ranges: [u64; RANGES.len() - 1],
     nodes: Vec<&'a str>,
     routes: Vec<Row<'a>>,
@@ -190,7 +190,7 @@ pub(crate) fn range_text(network: &Network, range: usize) -> String {
 }
 
 #[cold]
-fn astray(network: &Network, range: usize, way: &[usize], next: Option<usize>, to: usize) -> Error {
+fn lost_route(network: &Network, range: usize, way: &[usize], next: Option<usize>, to: usize) -> Error {
     let names: Vec<&str> = way.iter().chain(&next).map(|node| network.nodes[*node].name.as_str()).collect();
     let cause = format!("{} messages to {} are misrouted: {}", RANGES[range], network.nodes[to].name, names.join(", "));
     Error::new(ErrorKind::Protocol, "check the table of routes")

@@ -1,4 +1,4 @@
-//! Routes compared with exhaustive search, tables without cycles, and descriptions that are wrong.
+//! Routes compared with exhaustive search, tables without cycles, and wrong descriptions.
 
 use farside_core::ErrorKind;
 use rand::rngs::StdRng;
@@ -10,7 +10,7 @@ use super::network::{Hop, Link, Measured, Network, Node, Performance, parse_size
 use super::picture::svg;
 use super::table::Routes;
 
-/// Sizes that take whole microseconds at the bandwidths of random networks.
+/// Sizes whose times are whole microseconds at the bandwidths of random networks.
 const SIZES: [u64; 3] = [100, 10_000, 1_000_000];
 
 /// A network of up to `most` nodes with two devices, whose times are small whole microseconds, so that many routes are
@@ -57,8 +57,8 @@ fn neighbours(network: &Network, range: usize) -> Vec<Vec<(usize, u64)>> {
     (0..network.nodes.len()).map(of).collect()
 }
 
-/// The least time of any simple path to each node that continues from node `at` past the nodes in `seen`, by trying
-/// them all.
+/// The minimum time of all simple paths to each node that continue from node `at` without the nodes in `seen`, by
+/// exhaustive search.
 fn search(nodes: &[Node], neighbours: &[Vec<(usize, u64)>], at: usize, seen: u32, took: u64, best: &mut [Option<u64>]) {
     for &(next, takes) in &neighbours[at] {
         if seen & 1 << next != 0 {
@@ -119,7 +119,7 @@ fn table_with_a_circle_or_a_false_link_is_refused() {
     let network = parse("net", &triangle("", "forward = 1.0")).unwrap();
     let routes = Routes::of(&network);
     routes.check(&network).unwrap();
-    // Hops to c: from a over b, and from b over a by the same link.
+    // Hops to c: from a over b, and from b over a with the same link.
     for (at, to, link) in [(3 + 2, 0, 0), (2, 2, 0), (2, 1, 7)] {
         let mut wrong = routes.clone();
         wrong.hops[1][at] = Some(Hop { to, link });

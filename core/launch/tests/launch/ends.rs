@@ -1,4 +1,4 @@
-//! Every end of a job: exit codes, dead ranks, a dead launcher, signals. After each, nothing may be left.
+//! Every end of a job: exit codes, dead ranks, a dead launcher, signals. After each end, no process may be left.
 
 use farside_harness::{Marked, children, itself, signal};
 
@@ -95,14 +95,14 @@ fn rank_lost_in_any_phase_is_named_by_the_others() {
         ] {
             let done = Marked::run(3, &[&kvs, "5000", "1", phase, how]).finish();
             assert_eq!(done.code, Some(code), "{phase} {how}: {done:?}");
-            // A rank that ends well without ever having joined is missed by the others only.
+            // A rank that ends without an error and has never joined is missed only by the others.
             if (phase, how) != ("start", "0") {
                 assert!(
                     done.err.contains("farside: rank 1 (pid ") && done.err.contains(said),
                     "{phase} {how}: {done:?}"
                 );
             }
-            // After the last fence the others need it no more.
+            // After the last fence the others no longer need it.
             if phase != "finalize" {
                 assert_eq!(done.err.matches("a rank is gone").count(), 2, "{phase} {how}: {done:?}");
                 assert_eq!(done.err.matches("peer rank 1").count(), 2, "{phase} {how}: {done:?}");
@@ -187,7 +187,7 @@ fn timeout_says_who_waits_for_whom() {
         let answered: u32 = done.err.lines().filter(|line| line.starts_with("farside: rank")).map(ranks_in).sum();
         assert_eq!(answered, 4, "a line for each: {done:?}");
     }
-    // Ranks that have not come to their start are known without a question.
+    // Ranks that have not reached their start are known without a question.
     let script = "[ $PMI_RANK = 1 ] && exec sleep 1000; exec $0";
     let done = Marked::run(3, &["--timeout", "1", "--", "sh", "-c", script, &kvs()]).finish();
     let known = "farside: ranks 0, 2: start-up waits for ranks that have not joined the job\n\
@@ -302,7 +302,8 @@ fn await_stop(pid: u32, stopped: bool) {
 
 #[test]
 fn job_that_is_suspended_stops_with_all_ranks_and_goes_on() {
-    // One process each: a shell whose child is stopped between vfork and exec waits for it, and does not stop itself.
+    // Each rank is a single process: a shell whose child is stopped between vfork and exec waits for the child, and
+    // does not stop itself.
     let mut job = shell(2, "echo ready; exec sleep 1000");
     let mut running = job.start();
     running.await_lines("ready", 2);

@@ -9,7 +9,7 @@ mod peers;
 mod routes;
 mod tune;
 
-/// The program that the tests start: every rank publishes a value and looks at those of the others.
+/// The program that the tests start: every rank publishes a value and checks those of the others.
 fn kvs() -> String {
     farside_harness::example("farside-launch", "kvs").to_str().unwrap().to_owned()
 }

@@ -1,5 +1,6 @@
-//! `farside run --hosts` on two nodes: network namespaces of this machine with names of their own, joined by a pair of
-//! virtual interfaces, on which MPICH's and PRRTE's launchers start the ranks by an agent that enters the namespaces.
+//! `farside run --hosts` on two nodes: network namespaces of this machine with their own host names, connected by a
+//! pair of virtual interfaces. MPICH's and PRRTE's launchers start the ranks there with an agent that enters the
+//! namespaces.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,9 +12,9 @@ use tempfile::TempDir;
 
 use crate::{kvs, options::script};
 
-/// The addresses of the nodes, which are their names too, since no service would find an address by a name.
+/// The addresses of the nodes, which are also their names, since there is no name service.
 const NAMES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
-/// Devices between the nodes; of one that does not reach them, a part of the error of each rank.
+/// Devices between the nodes; for a device that does not connect them, a part of the error of each rank.
 const DEVICES: [(&str, Option<&str>); 3] = [("shm", Some("FARSIDE_DEVICE")), ("tcp", None), ("auto", None)];
 
 /// Not a test: the program of the ranks of a job.
@@ -44,7 +45,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// Makes the nodes; `None`, and the test is skipped, where that is not allowed.
+    /// Makes the nodes; if that is not allowed, skips the test and returns `None`.
     fn new(test: &str) -> Option<Self> {
         let tools = works("ip", &["-V"]) && works("nsenter", &["-V"]);
         if !tools || !works("unshare", &["--net", "--uts", "true"]) {
@@ -72,7 +73,7 @@ impl Nodes {
             nodes.enter(node, &["ip", "link", "set", "lo", "up"]);
             agent += &format!("{name}) keeper={keeper} ;;\n");
         }
-        // As ssh, it passes no variables on, and ends with 255 when the other side is lost.
+        // Like ssh, it passes no variables on, and ends with 255 when the other side is lost.
         agent += "*) exit 9 ;;\nesac\nshift\nnsenter --target $keeper --net --uts env -i PATH=\"$PATH\" HOME=\"$HOME\" \
                   FARSIDE_TEST_MARK=\"$FARSIDE_TEST_MARK\" PRTE_PREFIX=\"$PRTE_PREFIX\" sh -c \"$*\"\ncode=$?\n[ $code -lt 128 ] || code=255\nexit $code\n";
         script(&nodes.folder.path().join("agent"), &agent);
@@ -85,14 +86,14 @@ impl Nodes {
         assert!(works("nsenter", &[&["--target", &keeper, "--net", "--uts"], words].concat()), "{words:?}");
     }
 
-    /// `farside run` on the first node by a launcher, for ranks on both.
+    /// Starts `farside run` on the first node with a launcher, for ranks on both.
     fn run(&self, launcher: &str, options: &[&str]) -> Marked {
         let mut job = Marked::new("nsenter");
         let keeper = self.keepers[0].id().to_string();
         job.command.args(["--target", &keeper, "--net", "--uts"]).arg(farside());
         job.command.args(["run", "--launcher", launcher, "--launch-agent"]).arg(self.folder.path().join("agent"));
         job.command.args(options);
-        // The launcher may have been moved from the folder that it was built for.
+        // The launcher may have been moved from its installation folder.
         let prefix = std::path::Path::new(launcher).ancestors().nth(2).unwrap();
         job.command.env("PRTE_PREFIX", prefix);
         job
@@ -118,7 +119,7 @@ impl Drop for Nodes {
     }
 }
 
-/// Runs a test by each launcher that is there.
+/// Runs a test with each available launcher.
 fn by_each_launcher(test: &str, body: impl Fn(&Nodes, &str)) {
     let Some(nodes) = Nodes::new(test) else { return };
     for (library, program) in [("mpich", "mpiexec.hydra"), ("openmpi", "prterun")] {
@@ -129,7 +130,7 @@ fn by_each_launcher(test: &str, body: impl Fn(&Nodes, &str)) {
 }
 
 const SLOTS: &str = "10.0.0.1:2,10.0.0.2:2";
-/// The rank, as a shell of each launcher sees it.
+/// The rank of a shell, under each launcher.
 const RANK: &str = "rank=${PMI_RANK-$PMIX_RANK}";
 
 #[test]
@@ -164,7 +165,7 @@ fn ranks_on_two_nodes_find_each_other() {
 #[test]
 fn end_of_ranks_on_two_nodes_is_that_of_the_job() {
     by_each_launcher("end_of_ranks_on_two_nodes_is_that_of_the_job", |nodes, launcher| {
-        // PRRTE 3 at times does not end after a rank has failed; then the front ends it.
+        // PRRTE 3 sometimes does not end after a rank has failed; then `farside run` ends it.
         let is_right =
             |found: Option<i32>, code| found == Some(code) || launcher.ends_with("prterun") && found == Some(124);
         let run = |timeout, words: &[&str]| {
@@ -172,7 +173,7 @@ fn end_of_ranks_on_two_nodes_is_that_of_the_job() {
         };
         let ends = [("5", "10", Some(5)), ("kill", "10", None), ("abort", "10", Some(7)), ("stay", "1", Some(124))];
         for (how, timeout, code) in ends {
-            // Hydra does not end the others when a rank exits, so that is the last thing that it does.
+            // Hydra does not end the others when a rank exits, so the rank exits last.
             let phase = if how == "5" { "finalize" } else { "put" };
             let done = run(timeout, &[&kvs(), "10", "3", phase, how]);
             let is_right = code.map_or(done.code != Some(0), |code| is_right(done.code, code));
@@ -202,7 +203,7 @@ fn ranks_on_two_nodes_end_with_their_launchers_and_nodes() {
                 name => running.signal(name),
             }
             let done = running.finish();
-            // PRRTE 3 ends with 0 where it has lost a node, and says so.
+            // PRRTE 3 ends with 0 if it has lost a node, and reports the loss.
             let lost = what == "node" && done.err.contains("lost communication");
             assert!(done.code != Some(0) || lost, "{what}: {done:?}");
             assert!(

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Odd places to run: inherited signals, terminals, missing descriptors, refused system calls.
+//! Unusual environments: inherited signals, terminals, missing descriptors, refused system calls.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -112,7 +112,7 @@ fn as_a_launcher_that_is_refused() {
 
 #[test]
 fn launcher_that_may_not_open_processes_leaves_none_behind() {
-    // Built before its build could be refused something.
+    // The program is built first, so that its build is not affected by the refused calls.
     let _ = farside();
     for errno in [libc::EPERM, libc::ENOSYS] {
         let [program, arguments @ ..] = &itself("odd::as_a_launcher_that_is_refused")[..] else { unreachable!() };

@@ -1,4 +1,4 @@
-//! The options of `farside run` and of `mpiexec`: those that users of other launchers type.
+//! The options of `farside run` and of `mpiexec` that users of other launchers expect.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ fn hosts_in_a_file_are_names_of_this_machine_or_refused() {
     }
 }
 
-/// `farside run` and `mpiexec` with nothing on `PATH` but a folder.
+/// Runs `farside run` and `mpiexec` with only one folder in `PATH`.
 fn with_path(path: &Path, arguments: &[&str]) -> [Finished; 2] {
     let folder = folder();
     let [mut run, mut mpiexec] = [Marked::new(farside()), Marked::new(folder.path().join("mpiexec"))];

@@ -65,7 +65,7 @@ fn setting_that_is_mistyped_is_one_warning_with_the_nearest_name() {
     assert_eq!((done.code, done.err.as_str()), (Some(0), line), "{done:?}");
 }
 
-/// A datagram socket keeps apart what comes by several writes.
+/// A datagram socket separates the bytes of different writes.
 #[test]
 fn line_of_the_runtime_is_one_write() {
     let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();

@@ -8,7 +8,7 @@ use crate::kvs;
 fn hydra_starts_a_farside_program() {
     let Some(hydra) = mpich("hydra_starts_a_farside_program", "mpiexec.hydra") else { return };
     let version = Marked::new(&hydra).finish_with(&["--version"]).out;
-    // Intel's variant of it knows no such option.
+    // Intel's variant of it has no such option.
     let ways: &[&[&str]] = if version.contains("Intel") { &[&[]] } else { &[&[], &["-pmi-port"]] };
     for way in ways {
         for bytes in ["0", "5000", "65536"] {
@@ -34,7 +34,7 @@ fn hydra_ends_the_others_when_a_farside_rank_dies() {
 #[test]
 fn hydra_starts_a_farside_program_by_pmi_2() {
     let Some(hydra) = mpich("hydra_starts_a_farside_program_by_pmi_2", "mpiexec.hydra") else { return };
-    // Nothing but PMI-2 tells the number of ranks then.
+    // Then only PMI-2 tells the number of ranks.
     let start = |arguments: &str| {
         let command = format!("unset PMI_SIZE; exec {} {arguments}", kvs());
         Marked::new(&hydra).finish_with(&["-n", "3", "sh", "-c", &command])
@@ -52,7 +52,7 @@ fn hydra_starts_a_farside_program_by_pmi_2() {
     }
 }
 
-/// A job of `prterun`, which runs as root too where that is asked for.
+/// A job of `prterun`, which is also allowed to run as root.
 fn prterun(program: &str) -> Marked {
     let mut job = Marked::new(program);
     let arguments = ["--allow-run-as-root", "--map-by", ":oversubscribe", "-n", "4", &kvs()];
@@ -90,7 +90,7 @@ fn prterun_killed_leaves_no_farside_rank() {
     running.await_lines("stays", 1);
     running.signal("KILL");
     assert_eq!(running.finish().code, None);
-    // Rank 1 makes no call that would tell it; the others wait in one.
+    // Rank 1 makes no call in which it would learn this; the others wait in one.
     job.wait_until_gone();
 }
 

@@ -1,4 +1,4 @@
-//! `farside routes`: what it prints, writes and refuses.
+//! `farside routes`: its output, its files and its errors.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -116,7 +116,7 @@ fn network_of_this_machine_is_discovered_and_read_back() {
     assert!(table.contains("device = [\"shm\", \"shm\", \"shm\"]"), "{table}");
     let said = text(&run(&[&write(dir.path(), &out), "--explain", host.trim(), host.trim(), "8"]).stdout);
     assert!(said.contains("shm"), "{said}");
-    // The error of a rank is that of the command.
+    // The command reports the error of the rank.
     let mut failing = Command::new(farside());
     failing.args(["routes", "--discover"]).env("FARSIDE_TIMEOUT_S", "never");
     let failed = failing.output().unwrap();

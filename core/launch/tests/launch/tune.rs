@@ -1,4 +1,4 @@
-//! `farside tune`: what it prints, stores and refuses.
+//! `farside tune`: its output, its files and its errors.
 
 use std::path::Path;
 use std::process::{Command, Output};

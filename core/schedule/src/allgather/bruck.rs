@@ -1,6 +1,6 @@
-//! Bruck et al. 1997: in round k, rank r sends the 2^k blocks that it has to r - 2^k, and gets as many from r + 2^k, in
-//! the last round only those that are missing; ⌈log2 P⌉ rounds for every P. Blocks that wrap round are two slices of
-//! one message, so there is no rotation at the end.
+//! Bruck et al. 1997: in round k, rank r sends the 2^k blocks that it has to r - 2^k, and receives as many from r +
+//! 2^k, in the last round only the missing ones; ⌈log2 P⌉ rounds for every P. Blocks that wrap around are two slices of
+//! one message, so no rotation is needed at the end.
 
 use super::{begun, blocks, receive, send};
 use crate::operation::{Algorithm, Call, Operation};

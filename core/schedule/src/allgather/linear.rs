@@ -1,5 +1,5 @@
-//! Linear: every rank sends its block to all others; P - 1 messages of one block each, one round where a rank may send
-//! to all at once.
+//! Linear: every rank sends its block to all others; P - 1 messages of one block each, one round if a rank may send to
+//! all at the same time.
 
 use super::{OWN, begun, receive, send};
 use crate::operation::{Algorithm, Call, Operation};

@@ -1,5 +1,5 @@
 //! Ring: in each of P - 1 rounds a rank sends the block that it received last to the next rank. Every link carries as
-//! little as possible; for long blocks of any sizes.
+//! little as possible. Used for long blocks of any sizes.
 
 use super::{OWN, begun, receive, send};
 use crate::operation::{Algorithm, Call, Operation};

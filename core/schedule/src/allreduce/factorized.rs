@@ -1,4 +1,4 @@
-//! The factorised combination that costs least: the butterfly for the factors two of P, rings for some odd prime
+//! The factorized combination with the minimum cost: the butterfly for the factors two of P, rings for some odd prime
 //! factors, 3-2 elimination for the product of the others, and the best number of halving rounds. A message of m
 //! elements costs α + βm, and their reduction γm (Rabenseifner, Träff 2004, sections 3.5 and 3.6).
 

@@ -1,6 +1,6 @@
-//! Linear: every rank sends its vector to all others and reduces all of them in the order of the ranks; one round where
-//! a rank may send to all at once, (P - 1)m elements. For the shortest vectors and few ranks: if the ranks share
-//! memory, a blocking call sends no message.
+//! Linear: every rank sends its vector to all others and reduces all of them in the order of the ranks; one round if a
+//! rank may send to all at the same time, (P - 1)m elements. Used for very short vectors and few ranks: if the ranks
+//! share memory, a blocking call sends no message.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Side, Slice};

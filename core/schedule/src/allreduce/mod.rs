@@ -5,15 +5,15 @@
 //!
 //! | algorithm | P | rounds, short vector | rounds, long vector | elements, short | elements, long | order |
 //! |---|---|---|---|---|---|---|
-//! | linear | any | 1, of P - 1 messages at once | | (P - 1)m | | ranks |
-//! | direct | any, on one node | 2, of P - 1 messages without data at once | | 2m(1 - 1/P) | | ranks |
+//! | linear | any | 1, of P - 1 messages each | | (P - 1)m | | ranks |
+//! | direct | any, on one node | 2, of P - 1 messages without data each | | 2m(1 - 1/P) | | ranks |
 //! | butterfly | 2^n | n | 2n | nm | 2m(1 - 1/P) | ranks |
 //! | recursive-doubling | any | log2 P' + 2 | | (log2 P' + 2)m | | ranks |
 //! | rabenseifner | any | log2 P' + 2 | 2 log2 P' + 2 | (log2 P' + 2)m | 2m(2 - 1/P') | ranks |
 //! | elimination-2-1 | any | log2 P' + 2 | 2 log2 P' + 2 | (log2 P' + 2)m | 2m(1 + 2^-n - 1/P') | ranks |
 //! | elimination-3-2-overlapping, -non-overlapping | any | ⌈log2 P⌉ + 1 | 2⌈log2 P⌉ | (⌈log2 P⌉ + 1)m | 2m(1 + 2^-n / 2 - 1/P') | ranks |
 //! | small-ring | factors 2, 3, 5, 7 | n + Σ ⌈log2 r⌉ | 2n + Σ (r - 1 + ⌈log2 r⌉) | (n + Σ (r - 1))m | 2m(1 - 1/P) | ranks |
-//! | factorized | any | the least of the above by cost | | | | ranks |
+//! | factorized | any | the one above with the minimum cost | | | | ranks |
 //! | ring | any | | 2(P - 1) | | 2m(1 - 1/P) | any, by part |
 //!
 //! If P is a power of two, the eliminating rounds are omitted. All algorithms but the ring, and the

@@ -1,6 +1,6 @@
-//! Ring: a vector of P parts; each part goes round the ring once to be reduced and once to be given to all. 2(P - 1)
-//! rounds, of m/P elements each: 2m(1 - 1/P) in all, the least for every P. The part of rank r is reduced from rank r +
-//! 1 on, so the operator must be commutative, and parts have different bracketings.
+//! Ring: a vector of P parts; each part goes around the ring once to be reduced and once to reach all ranks. 2(P - 1)
+//! rounds, of m/P elements each: 2m(1 - 1/P) in all, the minimum for every P. The part of rank r is reduced from rank r
+//! + 1 on, so the operator must be commutative, and parts have different bracketings.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Side, Slice};

@@ -1,4 +1,4 @@
-//! Direct: every rank reads its block of each other rank from its place, P - 1 blocks of one copy each.
+//! Direct: every rank reads its block of each other rank from its place: P - 1 blocks, each copied once.
 
 use crate::direct::{LOAN, with_loans};
 use crate::operation::{Algorithm, Call, Operation};

@@ -1,6 +1,6 @@
 //! Linear, spread: rank r sends to r + 1, r + 2, .. and receives from r - 1, r - 2, .. modulo P, so that ranks do not
-//! all send to one. A window of w exchanges only w blocks each way before it continues to the next w; with w = 1 this
-//! is the ring exchange. P - 1 messages of one block.
+//! all send to the same rank. A window of w exchanges only w blocks each way before it continues to the next w; with w
+//! = 1 this is the ring exchange. P - 1 messages of one block.
 
 use super::{begun, exchange};
 use crate::operation::{Algorithm, Call, Operation, Parameter};

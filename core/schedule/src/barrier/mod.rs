@@ -29,8 +29,8 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &switch::ALGORITHM,
 ];
 
-/// Check-in at rank 0 in ⌈log_n P⌉ rounds: of n consecutive ranks that are left, the first awaits the others and goes
-/// on to the next round; the others signal it and are out.
+/// Check-in at rank 0 in ⌈log_n P⌉ rounds: of n consecutive remaining ranks, the first awaits the others and continues
+/// to the next round; the others signal it and drop out.
 fn fan_in(s: &mut Builder, n: u32) {
     let (p, me, n) = (u64::from(s.size()), u64::from(s.rank()), u64::from(n));
     let mut stride = 1;

@@ -1,5 +1,5 @@
-//! Barrier in the switch of the network (Hoefler 2005, section 3.1): every rank sends a message to the switch, which answers
-//! all when it has all of them: o + L + o_p(P) + L + o.
+//! Barrier in the switch of the network (Hoefler 2005, section 3.1): every rank sends a message to the switch, which
+//! answers all ranks when it has received all messages: o + L + o_p(P) + L + o.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::Schedule;

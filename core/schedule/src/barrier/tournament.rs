@@ -1,4 +1,4 @@
-//! Tournaments: in each round the winner, known in advance, awaits the losers, which are out; the champion, rank 0,
+//! Tournaments: in each round the winner, known in advance, awaits the losers, which drop out; the champion, rank 0,
 //! releases all over a binomial tree.
 //!
 //! - `tournament` (Hensgen, Finkel, Manber 1988): two ranks in a game, ⌈log2 P⌉ rounds before the release.
@@ -22,7 +22,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 pub(crate) const F_WAY: Algorithm = Algorithm {
     name: "f-way-tournament",
     source: "Grunwald, Vajracharya 1994; Hoefler 2005, section 2.2.1.4",
-    parameters: &[Parameter { name: "f", default: 8, least: 2, most: 64, help: "most ranks in a game" }],
+    parameters: &[Parameter { name: "f", default: 8, least: 2, most: 64, help: "maximum number of ranks in a game" }],
     build: |call| build(call, even(call.size, call.parameters[0])),
     ..ALGORITHM
 };

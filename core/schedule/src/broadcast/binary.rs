@@ -1,5 +1,5 @@
 //! Binary tree, balanced: ⌊log2 P⌋ levels below the root, at most ⌈log2 P⌉ (2 g(m) + L) in pLogP. In segments it takes
-//! 2 g(s) for each after the first.
+//! 2 g(s) for each segment after the first.
 
 use super::{SEGMENTS, down};
 use crate::operation::{Algorithm, Operation};

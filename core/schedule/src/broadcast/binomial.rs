@@ -1,6 +1,6 @@
-//! Binomial tree: in each round every rank that has the vector sends it to one that has not. In k segments of s bytes,
-//! for P a power of two: log2 P (k g(s) + L) in pLogP; for other P the published ⌊log2 P⌋ k g(s) + ⌈log2 P⌉ L counts
-//! one gap too few (P = 3: the root sends twice), and ⌈log2 P⌉ (k g(s) + L) is an upper bound.
+//! Binomial tree: in each round every rank that has the vector sends it to a rank that does not. In k segments of s
+//! bytes, for P a power of two: log2 P (k g(s) + L) in pLogP; for other P the published ⌊log2 P⌋ k g(s) + ⌈log2 P⌉ L
+//! counts one gap too few (P = 3: the root sends twice), and ⌈log2 P⌉ (k g(s) + L) is an upper bound.
 
 use super::{SEGMENTS, down, down_by_rendezvous};
 use crate::operation::{Algorithm, Operation};

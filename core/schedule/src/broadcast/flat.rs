@@ -16,7 +16,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     ..Algorithm::PLAIN
 };
 
-/// Variant with a rendezvous: (P - 1) g(m) + 2 g(1) + 3 L, as long as the requests leave before the first answer comes.
+/// Variant with a rendezvous: (P - 1) g(m) + 2 g(1) + 3 L, if the requests are sent before the first answer arrives.
 pub(crate) const RENDEZVOUS: Algorithm = Algorithm {
     name: "flat-rendezvous",
     parameters: &[],

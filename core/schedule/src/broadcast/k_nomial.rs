@@ -1,5 +1,5 @@
-//! k-nomial tree: in each round every rank that has the vector sends it to k - 1 that have not, so there are ⌈log_k P⌉
-//! rounds.
+//! k-nomial tree: in each round every rank that has the vector sends it to k - 1 ranks that do not, so there are ⌈log_k
+//! P⌉ rounds.
 
 use super::{SEGMENTS, down};
 use crate::operation::{Algorithm, Operation, Parameter};

@@ -70,8 +70,8 @@ fn ring(call: &Call<'_>, s: &mut Builder) {
         }
         if after >= held_here {
             s.receive(call.absolute(before), ALLGATHER + round, &[Slice::output((me + after) % p, 1)]);
-            // Without this fence, a part that the scatter left here would be sent before those that the next ranks wait
-            // for.
+            // Without this fence, a part that this rank has from the scatter would be sent before the parts for which
+            // the next ranks wait.
             s.fence();
         }
     }

@@ -1,4 +1,4 @@
-//! The cost of a plan, and the plan of least cost.
+//! The cost of a plan, and the plan with the minimum cost.
 
 use super::plan::{Factor, Merge, Plan};
 use crate::operation::Parameter;
@@ -15,8 +15,8 @@ pub const COSTS: &[Parameter] = &[
     Parameter { name: "gamma", default: 10, least: 0, most: 10_000, help: "elements sent while a hundred are reduced" },
 ];
 
-/// Costs where a rank sends and receives one message at a time: a message of m elements takes α + βm, and the reduction
-/// of m elements γm. In any unit of time.
+/// Costs if a rank sends and receives one message at a time: a message of m elements takes α + βm, and the reduction of
+/// m elements γm. Any unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// Latency of a message.
@@ -65,8 +65,8 @@ impl Costs {
     }
 }
 
-/// The plan of least cost for `p` ranks: the butterfly for the factors two; rings for some odd prime factors, an
-/// overlapping elimination for the product of the others; the best number of halving rounds (section 3.6).
+/// The plan with the minimum cost for `p` ranks: the butterfly for the factors two; rings for some odd prime factors,
+/// an overlapping elimination for the product of the others; the best number of halving rounds (section 3.6).
 #[must_use]
 pub fn factorized(p: u32, elements: u64, costs: Costs) -> Plan {
     let primes: Vec<u32> = prime_factors(p).filter(|prime| *prime > 2).collect();

@@ -31,7 +31,7 @@ pub struct Reduction<'a> {
     is_input: bool,
     /// The buffer of reduced pieces: the output, or scratch if the rank has no output.
     accumulator: Option<Buffer>,
-    /// Two pieces of scratch for operands, used alternately: a message may arrive while the one before is reduced.
+    /// Two pieces of scratch for operands, used alternately: a message may arrive while the previous one is reduced.
     operands: [Option<Slice>; 2],
 }
 
@@ -99,8 +99,8 @@ impl<'a> Reduction<'a> {
                     self.combine(peer(1), tag, Side::Left, &cut[0], false);
                     self.send(peer(0), tag, &cut[0]);
                 }
-                // In full: position 2 sends all to 1, which then exchanges with 0. In the paper's figure 4, 1 sends to
-                // 2 as well and 2 sends both to 0, which takes one more message and the same time.
+                // In full: position 2 sends everything to 1, which then exchanges with 0. In the paper's figure 4, 1
+                // sends to 2 as well and 2 sends both to 0, which takes one more message and the same time.
                 (Meeting::ThreeTwo, 2) => self.send(peer(1), tag, &whole),
                 (Meeting::ThreeTwo, position) => {
                     if position == 1 {

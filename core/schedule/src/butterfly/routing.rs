@@ -85,7 +85,7 @@ impl Reduction<'_> {
         let tag = 2 * self.plan.rounds().len() as u32;
         let is_eliminated = |stage: &Stage| stage.place.cluster.eliminates(stage.place.position);
         if self.stages.last().is_some_and(is_eliminated) {
-            // The active rank whose positions are those that keep this rank's blocks.
+            // This is the active rank whose positions keep this rank's blocks.
             let kept = self.plan.line(me).map(|(cluster, position)| cluster.keeper(position));
             let index = self.plan.rounds().iter().zip(kept).map(|(round, kept)| kept * round.width).sum();
             let holder = self.plan.active(index);

@@ -1,6 +1,6 @@
 //! Flat tree with a window: the root lets a limited number of ranks send at the same time, and the next rank when an
-//! earlier block has arrived, so that large blocks do not arrive all at once at the root's port. Only the root needs to
-//! know the sizes.
+//! earlier block has arrived, so that large blocks do not arrive at the root's port at the same time. Only the root
+//! needs to know the sizes.
 
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::{Schedule, Slice};

@@ -1,6 +1,6 @@
-//! Linear: a message for each edge of the graph, all at once. If two ranks have several edges, the nth edge at one is
-//! the nth edge at the other (MPI-5.0 section 8.6); edges of a rank to itself are copies. An edge whose block is known
-//! to be empty has no message: both of its ranks know the size.
+//! Linear: a message for each edge of the graph, all at the same time. If two ranks have several edges, the nth edge at
+//! one is the nth edge at the other (MPI-5.0 section 8.6); edges of a rank to itself are copies. An edge whose block is
+//! known to be empty has no message: both of its ranks know the size.
 
 use rustc_hash::FxHashMap;
 

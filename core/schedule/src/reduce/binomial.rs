@@ -1,7 +1,7 @@
 //! Binomial tree over the ranks in their order: in round k, of the ranks that are multiples of 2^k, every second one
-//! sends its partial result to the one before, which reduces it on the right of its own. Rank 0 has the result after
-//! ⌈log2 P⌉ rounds, and sends it to the root if that is another rank: one round more, which keeps the order of the
-//! ranks.
+//! sends its partial result to the rank before it, which reduces it on the right of its own. Rank 0 has the result
+//! after ⌈log2 P⌉ rounds, and sends it to the root if that is another rank: one round more, which keeps the order of
+//! the ranks.
 
 use super::binomial_rotated::tree;
 use crate::operation::{Algorithm, Call, Operation};

@@ -1,6 +1,6 @@
 //! Pairwise exchange: in round k rank r sends rank r + k its block and receives its own block's contribution from rank
 //! r - k. It reduces when all contributions have arrived, in the order of the ranks. P - 1 rounds, each block sent
-//! directly to its rank: m(1 - 1/P) elements, the least, with blocks of any sizes.
+//! directly to its rank: m(1 - 1/P) elements, the minimum, with blocks of any sizes.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Side, Slice};

@@ -1,5 +1,5 @@
 //! Recursive halving: with P = 2^n + Q, the first 2Q ranks fold in pairs; the 2^n that remain halve the blocks in n
-//! rounds, with the peer at half the distance of the round before, so that pieces stay consecutive; and the folded
+//! rounds, with the peer at half the distance of the previous round, so that pieces stay consecutive; and the folded
 //! ranks get their blocks. n rounds of m(1 - 2^-n) elements; if P is not a power of two, one round more of m and one of
 //! a block. Ranks far from each other meet first, so the operator must be commutative.
 

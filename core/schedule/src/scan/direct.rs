@@ -50,7 +50,7 @@ fn part(call: &Call<'_>, s: &mut Builder, is_scan: bool) {
         true => s.copy(&[sum], &[output]),
         false => s.write_lent(rank, LOAN, 0, &[sum]),
     };
-    // The contribution of a rank, which in place is where its result goes, is read before that.
+    // A rank's contribution is read before its result is written, which in place is at the same location.
     let came = if is_scan || p < 3 { None } else { Some(s.scratch_like(own)) };
     for rank in 0..p {
         let into = came.filter(|_| rank > 0).unwrap_or(sum);

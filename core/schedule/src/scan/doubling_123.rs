@@ -1,5 +1,5 @@
-//! 123-doubling (Traeff 2025): an exscan with one reduction in a round. A rank's partial result, of the ranks before
-//! it, grows from 1 to 3 ranks and then doubles: rank r sends its contribution to r + 1, its partial result with its
+//! 123-doubling (Traeff 2025): an exscan with one reduction in a round. A rank's partial result covers the ranks before
+//! it. It grows from 1 to 3 ranks and then doubles: rank r sends its contribution to r + 1, its partial result with its
 //! contribution to r + 2, and then its partial result, of n ranks, to r + n. ⌈log2(4 (P - 1) / 3)⌉ rounds, at least as
 //! many as recursive doubling and at most one more.
 
@@ -47,8 +47,8 @@ fn build(call: &Call<'_>) -> Schedule {
     if me >= 2 {
         receive(&mut s, me - 2);
     }
-    // Without this fence, ranks that have their result could send it to later ranks before the messages that the next
-    // ranks wait for.
+    // Without this fence, ranks that have their result could send it to later ranks before the messages for which the
+    // next ranks wait.
     s.fence();
     let mut have = 3;
     // Rank 0 has no prefix to send.

@@ -35,7 +35,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Partial results of the rank alone. An exscan copies the input only if `sends`: another rank gets `with_own`.
+    /// The initial partial results, of this rank alone. An exscan copies the input only if `sends`: another rank gets
+    /// `with_own`.
     fn new(call: &Call<'_>, s: &mut Builder, sends: bool) -> Self {
         let own = Slice::input(0, 1);
         let (mut with_own, mut before) = (own, None);
@@ -57,7 +58,8 @@ impl Prefix {
     /// whether this rank still sends its partial result with its own contribution.
     fn receive(&mut self, s: &mut Builder, source: u32, tag: u32, sends: bool) {
         let Some(before) = self.before else {
-            // Not reduced directly from the message, which would have to wait until the send before is complete.
+            // The operand is not reduced directly from the message, which would have to wait until the previous send is
+            // complete.
             let came = *self.came.get_or_insert_with(|| s.scratch_like(self.with_own));
             s.receive(source, tag, &[came]);
             return s.reduce(&[came], Side::Left, &[self.with_own]);

@@ -1,4 +1,4 @@
-//! Makes a schedule from steps in the order of the algorithm.
+//! Builds a schedule from steps in the order of the algorithm.
 
 mod part;
 
@@ -36,11 +36,12 @@ struct Borrowed {
 /// The order of a step among the others.
 #[derive(Clone, Copy, Debug)]
 enum Order<'a> {
-    /// After all earlier steps and before all later ones, if it is a signal; else by the blocks that it touches.
+    /// A signal is ordered after all earlier steps and before all later ones, any other step by the blocks that it
+    /// touches.
     Whole,
     /// The step is ordered by the blocks that it touches.
     Blocks,
-    /// After these steps, and by the blocks that it touches.
+    /// The step is ordered after these steps, and by the blocks that it touches.
     After(&'a [u32]),
 }
 
@@ -57,13 +58,13 @@ enum Order<'a> {
 pub struct Builder {
     schedule: Schedule,
     touched: [Vec<Touched>; 3],
-    /// Steps since the last one for which all later steps wait.
+    /// Steps after the last step for which all later steps wait.
     open: Vec<u32>,
     /// Steps for which every later step waits.
     last: Vec<u32>,
     /// The first step of `last`'s run of signals and then awaits. Further awaits do not wait for this run.
     run: Option<u32>,
-    /// Whether the run has awaits, so that a signal begins another.
+    /// Whether the run has awaits, so that a signal begins another run.
     awaits: bool,
     in_place: Option<u32>,
     lent: Vec<Lent>,
@@ -206,7 +207,7 @@ impl Builder {
         self.add(Action::Reclaim { source, tag }, &from, &into);
     }
 
-    /// Makes later steps wait for all earlier ones: the end of a round, if an algorithm must go in step.
+    /// Makes later steps wait for all earlier ones: the end of a round, if an algorithm must run in lockstep.
     pub fn fence(&mut self) {
         if !self.open.is_empty() {
             self.last = std::mem::take(&mut self.open);
@@ -309,7 +310,7 @@ impl Builder {
             s.slices.extend(of.iter().filter(|slice| slice.count > 0));
             List { start, len: s.slices.len() as u32 - start }
         };
-        // A signal carries no data, whatever blocks it waits for.
+        // A signal carries no data, even if it waits for blocks.
         let from = if matches!(action, Action::Signal { .. }) { &[] } else { from };
         let (from, into) = (slices(from), slices(into));
         let start = s.after.len() as u32;

@@ -1,5 +1,5 @@
 //! Schedules as text of the Group Operation Assembly Language, as `txt2bin` of LogGOPSim reads it (Hoefler, Siebert,
-//! Lumsdaine 2009; Hoefler, Schneider, Lumsdaine 2010), so that others' simulators run them.
+//! Lumsdaine 2009; Hoefler, Schneider, Lumsdaine 2010), so that other simulators can run them.
 
 use std::io::{Error, ErrorKind, Result, Write};
 

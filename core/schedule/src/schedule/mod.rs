@@ -25,8 +25,8 @@ pub(crate) use builder::Part;
 /// A buffer of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
-    /// The rank's contribution, which is only read. In a call in place it may be the same memory as the output, where
-    /// the operation says so ([`Operation`](super::operation::Operation)).
+    /// The rank's contribution, which is only read. In a call in place it may be the same memory as the output, if the
+    /// operation says so ([`Operation`](super::operation::Operation)).
     Input,
     /// The rank's result. The root of a broadcast has its data here.
     Output,
@@ -102,8 +102,8 @@ impl Slice {
     }
 }
 
-/// The side of the operator on which the operand stands: `into` becomes `operand ∘ into` or `into ∘ operand`. An
-/// operator need not be commutative; contributions of lower ranks stand left of those of higher ones.
+/// The side of the operator on which the operand is: `into` becomes `operand ∘ into` or `into ∘ operand`. An operator
+/// need not be commutative; contributions of lower ranks are left of those of higher ranks.
 ///
 /// ```
 /// use farside_schedule::schedule::Side;
@@ -152,15 +152,15 @@ pub enum Action {
         source: u32,
         /// The message's tag.
         tag: u32,
-        /// The side of the operator on which the operand stands.
+        /// The side of the operator on which the operand is.
         side: Side,
     },
     /// Reduces the blocks of `from`, as operands, into those of `into`.
     Reduce {
-        /// The side of the operator on which the operands stand.
+        /// The side of the operator on which the operands are.
         side: Side,
     },
-    /// Copies the blocks of `from` to those of `into`. No operation where both are the same memory.
+    /// Copies the blocks of `from` to those of `into`. No operation if both are the same memory.
     Copy,
     /// Signals to a rank that this rank has reached this step: a message without data.
     Signal {
@@ -208,7 +208,7 @@ pub enum Action {
         tag: u32,
         /// The first block, counted in the loan.
         first: u32,
-        /// The side of the operator on which the operands stand.
+        /// The side of the operator on which the operands are.
         side: Side,
     },
     /// Writes the blocks of `from` into blocks that are lent to be written.
@@ -220,7 +220,7 @@ pub enum Action {
         /// The first block, counted in the loan.
         first: u32,
     },
-    /// Returns a loan: this rank does not access its blocks any more. A message without data.
+    /// Returns a loan: this rank no longer accesses its blocks. A message without data.
     Return {
         /// The lending rank.
         to: u32,
@@ -239,10 +239,10 @@ pub enum Action {
     },
 }
 
-/// Set in the tag of a message that lends memory, so that the data of no other message is taken for a loan. Tags of
-/// schedules are lower.
+/// Set in the tag of a message that lends memory, so that no other message is mistaken for a loan. Tags of schedules
+/// are lower.
 pub const LENT: u32 = 1 << 29;
-/// Set in the tag of a message that returns a loan, as [`LENT`] in that of one that lends memory.
+/// Set in the tag of a message that returns a loan, like [`LENT`] in that of a message that lends memory.
 pub const RETURNED: u32 = 1 << 30;
 
 /// Whether a step sends or receives.
@@ -464,7 +464,7 @@ impl Schedule {
     }
 
     /// A schedule with the same buffers and other steps. Nothing is derived or checked: this is for tests of the
-    /// checker, and the schedule is not executed.
+    /// checker, and such a schedule cannot be executed.
     #[must_use]
     pub fn with_steps<'s>(&self, steps: impl IntoIterator<Item = Step<'s>>) -> Self {
         fn listed<T: Copy>(table: &mut Vec<T>, of: &[T]) -> List {

@@ -39,7 +39,7 @@ pub fn svg<M: Model>(
     let last = moments.iter().map(|m| m.end).fold(time, f64::max);
     let scale = Scale { time: if last > 0.0 { last } else { 1.0 }, lane: (640.0 / f64::from(size)).clamp(10.0, 34.0) };
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = draw(&mut text, labels, &schedules, &moments, time, scale);
     Ok(text)
 }

@@ -33,7 +33,7 @@ fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]
 }
 
 impl Choice {
-    /// The names of the values of parameter `index`; none if its values are numbers.
+    /// The names of the values of parameter `index`; empty if its values are numbers.
     #[must_use]
     pub fn value_names(&self, index: usize) -> &'static [&'static str] {
         two_level::names(self.algorithm, index)

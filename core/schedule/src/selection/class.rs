@@ -1,4 +1,4 @@
-//! Classes of calls that have one choice.
+//! Classes of calls; all calls of a class have the same choice.
 
 use std::ops::RangeInclusive;
 
@@ -16,8 +16,8 @@ pub struct Class {
     pub ranks: u32,
     /// The placement of the ranks.
     pub placement: Placement,
-    /// The number of nodes and the most ranks of one, unless all ranks are on one node. A rank whose node is not known has
-    /// its own.
+    /// The number of nodes and the maximum number of ranks per node, unless all ranks are on one node. A rank whose
+    /// node is not known has its own.
     pub nodes: Option<(u32, u32)>,
     /// Number of binary digits of the bytes.
     digits: u32,
@@ -41,7 +41,7 @@ impl Class {
     }
 }
 
-/// The number of nodes and the most ranks of one, unless all ranks are on one node.
+/// The number of nodes and the maximum number of ranks per node, unless all ranks are on one node.
 pub(super) fn nodes(call: &Call<'_>, facts: &Facts) -> Option<(u32, u32)> {
     (facts.placement == Placement::Anywhere).then(|| two_level::counts(call.nodes, call.size))
 }

@@ -1,9 +1,9 @@
 //! Selection of the algorithm of a call.
 //!
-//! The first that can make the call is chosen: a rule of the user, a rule that was measured, the least time by a fitted
-//! model, the first row of a table of conditions that holds. Blocking calls confirm by measurement (`trial`) what a
-//! model and the table propose. The choice must be the same at all ranks of a call, so it uses only facts that are the
-//! same at all of them.
+//! The first of these that can make the call is chosen: a rule of the user, a measured rule, the algorithm with the
+//! minimum time according to a fitted model, the first row of a table of conditions that holds. Blocking calls confirm
+//! the proposals of a model and of the table by measurement (`trial`). The choice must be the same at all ranks of a
+//! call, so it uses only facts that are the same at all of them.
 
 mod choice;
 mod class;
@@ -22,7 +22,7 @@ pub use rules::{Rule, Rules};
 use super::operation::{Call, Operation};
 use super::schedule::predict::PLogP;
 
-/// Placement of a team's ranks; each variant is a special case of the one before.
+/// Placement of a team's ranks; each variant is a special case of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Placement {
     /// Any nodes.
@@ -83,7 +83,7 @@ impl Facts {
             _ if call.operation.is_of_a_vector() => call.elements,
             _ if !call.sizes_known => 0,
             _ if call.sizes.is_empty() => call.elements.saturating_mul(p),
-            // The sizes differ between ranks.
+            // The sizes differ between ranks, so they are not used.
             O::Alltoall => 0,
             _ => call.sizes.iter().copied().fold(0, u64::saturating_add),
         };
@@ -111,7 +111,7 @@ pub enum Origin {
     User,
     /// A measurement by the calls of this job, or of an earlier one on this machine.
     Measurement,
-    /// The least predicted time by a model that was fitted to this network.
+    /// The minimum predicted time according to a model that was fitted to this network.
     Model,
     /// The table.
     Table,
@@ -128,7 +128,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What the ranks of a job know for the selection; the same at all of them.
+/// The data for the selection, the same at all ranks of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Rules of the user.
@@ -140,8 +140,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The choice for a call, and its origin. Measurements and the model choose for blocks of one size. On one node the model does not choose: ranks that share memory have ways
-    /// that are no messages, so there it only proposes what calls measure.
+    /// The choice for a call, and its origin. Measurements and the model choose for blocks of one size. On one node the
+    /// model does not choose: ranks that share memory need not use messages, so there it only proposes candidates that
+    /// calls measure.
     #[must_use]
     pub fn select(&self, call: &Call<'_>, facts: &Facts) -> (Choice, Origin) {
         if let Some(choice) = self.user.find(call, facts) {
@@ -157,7 +158,8 @@ impl Selection {
         }
         let model = self.model.as_ref().filter(|_| facts.placement == Placement::Anywhere);
         let ranked = model.map_or_else(Vec::new, |model| ranking(call, facts, model));
-        // Not the best of few, where those that the table prefers have too many steps to be predicted.
+        // The model does not choose among a few algorithms if those that the table prefers have too many steps to be
+        // predicted.
         let is_whole = ranked.iter().any(|(choice, _)| choice.algorithm.name == of_table.algorithm.name);
         match ranked.into_iter().next().filter(|_| is_whole) {
             Some((choice, _)) => (choice, Origin::Model),

@@ -1,4 +1,4 @@
-//! The algorithms of a call by their predicted times.
+//! The algorithms for a call, ordered by their predicted times.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use crate::table;
 
 /// Maximum size of one prediction, and of all of a ranking, so that a ranking takes milliseconds: the steps and slices of
 /// the root times the number of ranks. Choices with more are not ranked.
-const MOST_STEPS: u64 = 1 << 15;
-const MOST_STEPS_OF_ALL: u64 = 1 << 18;
+const MAX_STEPS: u64 = 1 << 15;
+const MAX_STEPS_OF_ALL: u64 = 1 << 18;
 
 /// Segments for which a pipeline is predicted.
 const SEGMENTS: [u64; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
@@ -18,7 +18,7 @@ const SEGMENTS: [u64; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 
 /// Values for which other parameters are predicted, within their limits and below the number of ranks.
 const VALUES: [u32; 7] = [1, 2, 3, 4, 7, 8, 15];
 
-/// Values of a parameter to predict: the default, and those that a model can tell apart.
+/// Values of a parameter to predict: the default, and those that a model can distinguish.
 fn values(parameter: &Parameter, call: &Call<'_>, facts: &Facts) -> Vec<u32> {
     let mut values = vec![parameter.default];
     match parameter.name {
@@ -32,7 +32,7 @@ fn values(parameter: &Parameter, call: &Call<'_>, facts: &Facts) -> Vec<u32> {
         }
         "root-writes" => values.extend([0, 1]),
         "intra" | "inter" => values.extend(parameter.least..=parameter.most),
-        // Constants of the costs from which an algorithm plans.
+        // These parameters are costs from which the algorithm makes its plan.
         _ => {}
     }
     values.retain(|value| (parameter.least..=parameter.most).contains(value));
@@ -53,13 +53,13 @@ fn variants(algorithm: &'static Algorithm, call: &Call<'_>, facts: &Facts) -> Ve
     choices.filter(|choice| choice.applies(call, facts)).collect()
 }
 
-/// The time that a model gives to a choice for a call with equal blocks; `None` if it is not predicted.
+/// The time of a choice for a call with equal blocks, according to a model; `None` if it is not predicted.
 fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &M, left: &mut u64) -> Option<f64> {
     let of = |rank| Call { rank, parameters: &choice.parameters, ..*call };
     let of_root = (choice.algorithm.build)(&of(call.root));
     let of_root: usize = of_root.steps().map(|step| 1 + step.from.len() + step.into.len()).sum();
     let steps = of_root as u64 * u64::from(call.size);
-    if steps > MOST_STEPS.min(*left) {
+    if steps > MAX_STEPS.min(*left) {
         return None;
     }
     *left -= steps;
@@ -72,9 +72,9 @@ fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &
     prediction.ok().map(|prediction| prediction.time)
 }
 
-/// The algorithms of a call with equal blocks by their predicted times, the shortest first, each with the values of its
-/// parameters that give the shortest. Neighbour collectives, whose ranks do not know each other's neighbours, are not
-/// ranked; algorithms with more steps than a prediction may have are not ranked either. The model, in nanoseconds if ranks
+/// The algorithms for a call with equal blocks, ordered by their predicted times, each with the parameter values that
+/// give its shortest time. Neighbour collectives, whose ranks do not know each other's neighbours, are not ranked;
+/// algorithms with more steps than a prediction may have are not ranked either. The model, in nanoseconds if ranks
 /// share nodes, is that of the network between nodes; messages within a node take the times of shared memory.
 ///
 /// ```
@@ -94,7 +94,7 @@ pub fn ranking<M: Model>(call: &Call<'_>, facts: &Facts, model: &M) -> Vec<(Choi
         return Vec::new();
     }
     // Only some ranks may be in place.
-    let (call, mut left) = (&Call { in_place: false, ..*call }, MOST_STEPS_OF_ALL);
+    let (call, mut left) = (&Call { in_place: false, ..*call }, MAX_STEPS_OF_ALL);
     let best = |algorithm| {
         let timed = variants(algorithm, call, facts).into_iter().filter_map(|choice| {
             let time = predicted(&choice, call, facts, model, &mut left)?;
@@ -103,13 +103,12 @@ pub fn ranking<M: Model>(call: &Call<'_>, facts: &Facts, model: &M) -> Vec<(Choi
         timed.min_by(|a, b| a.1.total_cmp(&b.1))
     };
     let mut all: Vec<(Choice, f64)> = table::of(call.operation).filter_map(best).collect();
-    // Stable, so that the order is the same at all ranks.
+    // The sort is stable, so that the order is the same at all ranks.
     all.sort_by(|a, b| a.1.total_cmp(&b.1));
     all
 }
 
-/// A model of a network of no special kind, in nanoseconds, for the order in which choices are tried where none was
-/// fitted.
+/// A model of a typical network, in nanoseconds, for the order in which choices are tried if no model was fitted.
 const TYPICAL: LogGP = LogGP {
     latency: 1000.0,
     send_overhead: 200.0,

@@ -1,23 +1,23 @@
 //! The table of conditions. The limits are those that MPICH 4 (variables `MPIR_CVAR_*`; Thakur, Rabenseifner, Gropp
-//! 2005) and Open MPI (fixed decisions of `coll_tuned`; Pješivac-Grbović et al. 2007) have published, where they have
-//! the algorithm.
+//! 2005) and Open MPI (fixed decisions of `coll_tuned`; Pješivac-Grbović et al. 2007) have published, if they have the
+//! algorithm.
 
 use super::{Choice, Facts, Placement};
 use crate::operation::Operation as O;
 use crate::table;
 
 /// Conditions, and the algorithm to use if they hold. The algorithm must also be able to make the call, and the
-/// reduction must be commutative if the algorithm needs that; else the next row is tried.
+/// reduction must be commutative if the algorithm needs that; otherwise the next row is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
     /// The operation.
     pub operation: O,
-    /// The greatest number of ranks.
+    /// Maximum number of ranks.
     pub(crate) most_ranks: u32,
-    /// The least and the greatest number of bytes, counted as in [`Facts::bytes`].
+    /// Minimum and maximum number of bytes, counted as in [`Facts::bytes`].
     pub(crate) least_bytes: u64,
     pub(crate) most_bytes: u64,
-    /// The greatest product of bytes and ranks.
+    /// Maximum product of bytes and ranks.
     pub(crate) most_together: u64,
     /// The placement of the ranks.
     pub(crate) placement: Placement,
@@ -34,7 +34,7 @@ pub struct Row {
 pub enum Value {
     /// A fixed value.
     Is(u32),
-    /// The number of segments is the least for which no segment exceeds this many bytes.
+    /// The number of segments is the minimum for which no segment exceeds this many bytes.
     SegmentsOf(u64),
 }
 
@@ -128,33 +128,34 @@ const PIECE: u64 = 128 << 10;
 
 /// The table. The first row of an operation that holds is used; the last row of each operation is for every call.
 ///
-/// Where ranks share processors, the total work and the number of wake-ups matter, not the number of rounds: these rows
+/// If ranks share processors, the total work and the number of wake-ups matter, not the number of rounds: these rows
 /// follow measurements with 4 and 8 ranks on 2 processors.
 ///
-/// Ranks of a node access data that is longer than a message sent without asking in place: it is copied once, and two
-/// messages of a pair are the least (a rendezvous has as many).
+/// Ranks of a node access data in place if it is longer than an eager message: it is copied once, and takes two
+/// messages per pair, as a rendezvous does.
 pub const ROWS: &[Row] = &[
-    // Two messages of a rank, whatever the number of ranks, on networks that have it; a team of few nodes does not take it.
+    // On networks that have it, this takes two messages per rank, whatever the number of ranks; a team of few nodes
+    // does not use it.
     row(O::Barrier, "switch"),
-    // Ranks that share nodes: one round between nodes for each of the leaders' algorithm.
+    // For ranks that share nodes: one round between nodes for each round of the leaders' algorithm.
     row(O::Barrier, "two-level"),
-    // Through short data in blocking calls.
+    // Blocking calls use short data for this.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
     row(O::Broadcast, "two-level").bytes(131_071),
     row(O::Broadcast, "k-ary").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(4)]),
-    // The root does not wait for a processor to write.
+    // In this variant the root does not wait for a processor to write.
     row(O::Broadcast, "direct").oversubscribed().with(&[Value::Is(0)]),
     row(O::Broadcast, "flat").ranks(16).together(SHORT_DATA_BYTES).one_node(),
     row(O::Broadcast, "direct").least(RENDEZVOUS_BYTES).one_node(),
-    // Short vectors and few ranks: MPICH.
+    // For short vectors and few ranks, as in MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
     row(O::Broadcast, "binomial").ranks(2),
     row(O::Broadcast, "binomial").ranks(7).bytes(131_071),
     row(O::Broadcast, "scatter-doubling").bytes(524_287),
     row(O::Broadcast, "scatter-bruck").bytes(524_287),
-    // A pipeline through few ranks carries the vector once, scatter and allgather carry it twice. Segments as in Open
-    // MPI.
+    // A pipeline through few ranks carries the vector once; scatter and allgather carry it twice. The segments are
+    // those of Open MPI.
     row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
     row(O::Broadcast, "scatter-ring"),
     row(O::Scatter, "two-level").bytes(1024),
@@ -171,13 +172,13 @@ pub const ROWS: &[Row] = &[
     // A block that passes through other ranks of the node is copied more often.
     row(O::Gather, "flat").one_node(),
     row(O::Gather, "binomial").bytes(6000),
-    // Sizes that only the root knows.
+    // For sizes that only the root knows.
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
     row(O::Allgather, "two-level").bytes(81_919),
     row(O::Allgather, "direct").least(2 * RENDEZVOUS_BYTES).one_node(),
-    // Few ranks that share memory read from all others at once; short data goes through signals.
+    // Few ranks that share memory read from all others at the same time; short data travels with signals.
     row(O::Allgather, "linear").ranks(2),
     row(O::Allgather, "linear").ranks(4).one_node(),
     row(O::Allgather, "linear").ranks(16).bytes(SHORT_DATA_BYTES).one_node(),
@@ -203,7 +204,7 @@ pub const ROWS: &[Row] = &[
     row(O::Reduce, "direct").one_node().least(RENDEZVOUS_BYTES).with(&[Value::SegmentsOf(PIECE)]),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
-    // Segments that fit in packets, and so need no answer.
+    // The segments fit in packets, so they need no rendezvous.
     row(O::Reduce, "chain").ranks(4).bytes(32_768).one_node().with(&[Value::SegmentsOf(4096)]),
     row(O::Reduce, "binomial").bytes(2048),
     row(O::Reduce, "rabenseifner").power_of_two(),
@@ -220,7 +221,7 @@ pub const ROWS: &[Row] = &[
     row(O::ReduceScatter, "two-level-commutative").bytes(LEADERS),
     row(O::ReduceScatter, "two-level").bytes(LEADERS),
     row(O::ReduceScatter, "direct").least(2 * RENDEZVOUS_BYTES).one_node(),
-    // One exchange, received directly into the result.
+    // A single exchange, received directly into the result.
     row(O::ReduceScatter, "pairwise").ranks(2),
     row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
     row(O::ReduceScatter, "pairwise").ranks(16).oversubscribed(),
@@ -238,7 +239,7 @@ pub const ROWS: &[Row] = &[
     row(O::Exscan, "direct").least(RENDEZVOUS_BYTES).one_node(),
     row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Exscan, "linear").ranks(16).together(SHORT_DATA_BYTES).one_node(),
-    // One message: no steps to overlap.
+    // With one message there are no steps to overlap.
     row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "123-doubling").bytes(262_144),
     row(O::Exscan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),

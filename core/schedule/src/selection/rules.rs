@@ -1,4 +1,4 @@
-//! Rules that fix algorithms: of the setting `FARSIDE_COLL`, of its file, and of measurements.
+//! Rules that fix algorithms, from the setting `FARSIDE_COLL`, from its file, and from measurements.
 
 use std::fmt;
 use std::io::Read as _;
@@ -12,8 +12,8 @@ use crate::operation::{Call, Operation};
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// An algorithm for some calls of an operation. As text: `OPERATION RANKS BYTES PLACEMENT ALGORITHM`, where ranks and
-/// bytes are a number, `LEAST-MOST` or `*`, and the placement is one of [`Placement::name`], `NODESxRANKS` for ranks on so
-/// many nodes, with at most the second number of ranks each, or `*`.
+/// bytes are a number, `LEAST-MOST` or `*`, and the placement is one of [`Placement::name`], `NODESxRANKS` for ranks on
+/// NODES nodes with at most RANKS ranks each, or `*`.
 ///
 /// ```
 /// use farside_schedule::selection::Rule;
@@ -29,7 +29,7 @@ pub struct Rule {
     /// Counted as in [`Facts::bytes`].
     bytes: RangeInclusive<u64>,
     placement: Option<Placement>,
-    /// The number of nodes and the most ranks of one.
+    /// The number of nodes and the maximum number of ranks per node.
     nodes: Option<(u32, u32)>,
     choice: Choice,
 }
@@ -64,7 +64,7 @@ impl Rule {
             && self.choice.applies(call, facts)
     }
 
-    /// Whether both are for the same calls.
+    /// Whether both rules are for the same calls.
     fn is_like(&self, other: &Self) -> bool {
         let of = |rule: &Self| (rule.operation, rule.ranks.clone(), rule.bytes.clone(), rule.placement, rule.nodes);
         of(self) == of(other)
@@ -131,7 +131,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Rules, of which the last one that holds for a call counts. As text: a line each; what follows `#` is a comment.
+/// Rules, of which the last one that holds for a call counts. As text, each rule is a line; text after `#` is a
+/// comment.
 #[derive(Clone, Debug, Default)]
 pub struct Rules(Vec<Rule>);
 
@@ -171,13 +172,13 @@ impl Rules {
         self.0.iter().rev().find(|rule| rule.holds(call, facts)).map(|rule| &rule.choice)
     }
 
-    /// Adds a rule, in place of one for the same calls.
+    /// Adds a rule; it replaces a rule for the same calls.
     pub fn set(&mut self, rule: Rule) {
         self.0.retain(|other| !other.is_like(&rule));
         self.0.push(rule);
     }
 
-    /// The rules for some team of at most this many ranks.
+    /// The rules that apply to a team of at most this many ranks.
     #[must_use]
     pub fn of_at_most(&self, ranks: u64) -> Self {
         Self(self.0.iter().filter(|rule| *rule.ranks.start() <= ranks).cloned().collect())

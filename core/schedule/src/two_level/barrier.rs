@@ -23,7 +23,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let (number, size) = (levels.me, levels.own().len() as u32);
     let place = if is_flat(call) { Place::flat(number, size) } else { Place::k_nomial(2, number, size) };
     let (rank, [check_in, tags, release]) = (|number: u32| levels.own()[number as usize], TAGS);
-    // The smallest subtrees are complete first.
+    // The smallest subtrees complete first.
     place.children.iter().rev().for_each(|child| s.wait(rank(child.start), check_in));
     if let Some(parent) = place.parent {
         s.signal(rank(parent), check_in);

@@ -118,7 +118,7 @@ fn scatter(call: &Call<'_>) -> Schedule {
     if levels.is_leader() {
         let into = match (levels.is_alone(), is_root) {
             (true, _) => output.clone(),
-            // Its own node's blocks stay where they are.
+            // The blocks of the leader's own node stay in place.
             (false, true) => vec![Vec::new()],
             (false, false) => {
                 let blocks = s.scratch(own.iter().copied());
@@ -235,9 +235,9 @@ fn alltoall(call: &Call<'_>) -> Schedule {
     let (p, own, is_alone) = (call.size, levels.own(), levels.is_alone());
     let count = own.len() as u32;
     let mut s = call.builder(0);
-    // The blocks of each rank of the node to all ranks.
+    // The gathered data: the blocks of each rank of the node for all ranks.
     let mut gathered = vec![Slice::input(0, p)];
-    // The blocks of the ranks of each node to the ranks of this node.
+    // The exchanged data: the blocks of the ranks of each node for the ranks of this node.
     let mut received: Vec<Vec<Slice>> = levels.nodes.iter().map(|ranks| outputs(ranks)).collect();
     // All blocks have the same size.
     let blocks = |count: u32| (0..count).map(|_| 0);
@@ -262,7 +262,7 @@ fn alltoall(call: &Call<'_>) -> Schedule {
         add_leaders(call, &levels, &mut s, part, false, false);
     }
     if !is_alone {
-        // To each rank of the node, from each rank its block.
+        // Each rank of the node gets its block from each rank.
         let to = |number: u32| -> Vec<Slice> {
             let mut at = vec![0; levels.nodes.len()];
             let of = |node: &u32| {

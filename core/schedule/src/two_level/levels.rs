@@ -2,7 +2,8 @@
 
 use crate::operation::{Call, Operation};
 
-/// Tags of the parts: the first within nodes, that between leaders, and the last within nodes.
+/// Offsets of the tags of the parts: the first part within nodes, the part between leaders, and the last part within
+/// nodes.
 pub(super) const TAGS: [u32; 3] = [0, 1 << 26, 2 << 26];
 
 /// The node of each member of a team, as in [`Call::nodes`], from the lowest rank of each rank's node. Empty unless there
@@ -26,7 +27,8 @@ pub(crate) fn has_levels(nodes: &[u32]) -> bool {
     count > 1 && count < nodes.len()
 }
 
-/// The number of nodes of `ranks` ranks, and the most ranks of a node. Without numbers of nodes each rank has its own.
+/// The number of nodes of `ranks` ranks, and the maximum number of ranks per node. If the nodes are not known, each
+/// rank counts as a node.
 pub(crate) fn counts(nodes: &[u32], ranks: u32) -> (u32, u32) {
     let mut each = vec![0; nodes.iter().max().map_or(0, |last| *last as usize + 1)];
     nodes.iter().for_each(|node| each[*node as usize] += 1);
@@ -45,12 +47,12 @@ pub fn lowest_of_nodes(nodes: &[u32]) -> impl Iterator<Item = u32> {
     nodes.iter().zip(0..).scan(is_first, |is_first, (node, rank)| Some(is_first(*node).then_some(rank))).flatten()
 }
 
-/// Whether the ranks of each node follow each other.
+/// Whether the ranks of each node are consecutive.
 pub(super) fn are_consecutive(nodes: &[u32]) -> bool {
     nodes.is_sorted()
 }
 
-/// The nodes of a call, as one rank sees them.
+/// The nodes of a call, seen from one rank.
 #[derive(Clone, Debug)]
 pub(super) struct Levels {
     /// The ranks of each node, in order.

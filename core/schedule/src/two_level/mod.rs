@@ -1,8 +1,8 @@
 //! Collectives in two levels: the ranks of each node and their leader, and the leaders of all nodes. A step between nodes
 //! takes much longer than one within a node, so every round between nodes counts, and only leaders send between nodes.
 //!
-//! Each is composed of algorithms of the [table](super::table) with their default parameters, as parts of one
-//! schedule; so steps of a level begin as soon as their blocks are there, not when the level before has ended. The
+//! Each is composed of algorithms of the [table](super::table) with their default parameters, as parts of one schedule;
+//! so steps of a level begin as soon as their blocks have arrived, not when the previous level has ended. The
 //! parameters are the trees within the nodes and the algorithm between the leaders.
 //!
 //! | | within nodes | between leaders | within nodes |
@@ -17,8 +17,8 @@
 //! | allreduce | reduce | allreduce | broadcast |
 //! | reduce_scatter | reduce of all blocks | reduce_scatter | scatter |
 //!
-//! The leader of a node is its lowest rank, or the root. Where the ranks of each node are consecutive, contributions are
-//! reduced in the order of the ranks if both parts do so (`two-level`); else the operator must be commutative
+//! The leader of a node is its lowest rank, or the root. If the ranks of each node are consecutive, contributions are
+//! reduced in the order of the ranks if both parts do so (`two-level`); otherwise the operator must be commutative
 //! (`two-level-commutative`).
 
 mod barrier;
@@ -103,7 +103,7 @@ fn named(operation: Operation, name: &str) -> &'static Algorithm {
     family.iter().find(|a| a.name == name).expect("the family has the algorithms of the parts")
 }
 
-/// The names of the values of a parameter; none if its values are numbers.
+/// The names of the values of a parameter; empty if its values are numbers.
 pub(crate) fn names(algorithm: &Algorithm, index: usize) -> &'static [&'static str] {
     match (algorithm.name, index) {
         (NAME | COMMUTATIVE, 0) => INTRA,
@@ -120,20 +120,20 @@ const fn parameters(inter: &[&str]) -> [Parameter; 2] {
     [INTRA_TREE, Parameter { name: "inter", most, help, ..INTRA_TREE }]
 }
 
-/// An algorithm between leaders, of the call's parameters.
+/// The algorithm between leaders that the call's parameters name.
 fn between(call: &Call<'_>, commutative: bool) -> &'static Algorithm {
     named(call.operation, inter(call.operation, commutative)[call.parameters[1] as usize])
 }
 
-/// Whether the tree within a node is flat, by the call's parameters.
+/// Whether the tree within a node is flat, according to the call's parameters.
 fn is_flat(call: &Call<'_>) -> bool {
     INTRA[call.parameters[0] as usize] == "flat"
 }
 
-/// The tree within a node, of the call's parameters, as an algorithm of `operation`.
+/// The tree within a node that the call's parameters name, as an algorithm of `operation`.
 fn within(call: &Call<'_>, operation: Operation, commutative: bool) -> &'static Algorithm {
     let name = match INTRA[call.parameters[0] as usize] {
-        // At its top is the leader.
+        // The leader is at the top of the tree.
         "binomial" if operation == Operation::Reduce && commutative => "binomial-rotated",
         name => name,
     };

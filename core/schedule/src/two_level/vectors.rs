@@ -60,7 +60,7 @@ fn blocks(schedule: &Schedule) -> u32 {
     schedule.input().count.max(schedule.output().count)
 }
 
-/// Adds a part whose vectors are these: it has one block, or as many as the whole.
+/// Adds a part with these vectors, which have one block, or as many as the whole schedule.
 fn add(s: &mut Builder, schedule: &Schedule, ranks: &[u32], tags: u32, [input, output]: [Slice; 2]) {
     let count = blocks(schedule);
     let parts = input.count.max(output.count);
@@ -80,7 +80,7 @@ const fn output(parts: u32) -> Slice {
     Slice::output(0, parts)
 }
 
-/// No vector.
+/// The slice that means no vector.
 const NONE: Slice = Slice::new(Buffer::Scratch, 0, 0);
 
 fn broadcast(call: &Call<'_>) -> Schedule {

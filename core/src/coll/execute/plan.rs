@@ -154,7 +154,7 @@ impl Plan {
                 .cause(format!("algorithm {} does not support this call", algorithm.name)));
         }
         let schedule = checks::build(algorithm, &call).map_err(wrong)?;
-        let few = team.one_node && team.size() <= short::MOST_RANKS;
+        let few = team.one_node && team.size() <= short::MAX_RANKS;
         let one_round = few && checks::has_one_round(algorithm, &call).map_err(wrong)?;
         if let Shape::Vector(elements) = arguments.shape {
             let parts = u64::from(schedule.input().count.max(schedule.output().count));

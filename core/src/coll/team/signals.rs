@@ -36,7 +36,7 @@ impl SignalArray {
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub(super) fn for_short(team: &Team) -> Result<Self> {
-        let lines = if team.size() <= short::MOST_RANKS { short::PLACES * short::LINES } else { 0 };
+        let lines = if team.size() <= short::MAX_RANKS { short::PLACES * short::LINES } else { 0 };
         Self::make(team, 0, lines, Account::team(team.context()))
     }
 

@@ -8,7 +8,7 @@ use crate::coll::selection::{Choice, Facts, Placement};
 use crate::coll::{self, barrier_switch, two_level};
 use crate::error::{Error, ErrorKind, Result, located};
 use crate::job::Job;
-use crate::signal::short::MOST_RANKS;
+use crate::signal::short::MAX_RANKS;
 use crate::signal::{MARK_BITS, SignalArray};
 use crate::wire::{Reader, Writer};
 
@@ -49,7 +49,7 @@ impl Team {
     /// Makes the signal array in the first call of short data after [`BY_MESSAGES`] collectives.
     #[cold]
     pub(super) fn make_for_short(&self) -> Result<Option<&SignalArray>> {
-        let worthwhile = self.is_on_one_node() && (2..=MOST_RANKS).contains(&self.size());
+        let worthwhile = self.is_on_one_node() && (2..=MAX_RANKS).contains(&self.size());
         // The condition is the same at all ranks.
         if !worthwhile || self.inner.no_signals.get() || u64::from(self.calls().made()) < BY_MESSAGES {
             return Ok(None);

@@ -11,9 +11,9 @@ use crate::error::Error;
 /// The receiver acknowledges after this many packets, or this many bytes.
 const ACK_EVERY_PACKETS: u64 = 64;
 const ACK_EVERY_BYTES: usize = 256 << 10;
-/// Maximum numbers of packets, and of bytes, that a sender keeps for one peer; posting more is `Busy`.
-const MOST_KEPT: usize = 1024;
-const MOST_BYTES: usize = 4 << 20;
+/// The maximum number of packets, and of bytes, that a sender keeps for one peer; posting more is `Busy`.
+const MAX_KEPT: usize = 1024;
+const MAX_BYTES: usize = 4 << 20;
 /// Number of kept signals above which those of the same cell are merged.
 const MANY_SIGNALS: usize = 256;
 
@@ -70,7 +70,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn is_full(&self) -> bool {
-        self.lens.len() >= MOST_KEPT || self.bytes.len() >= MOST_BYTES
+        self.lens.len() >= MAX_KEPT || self.bytes.len() >= MAX_BYTES
     }
 
     /// Adds a packet that was sent.

@@ -370,7 +370,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let from = [Block::of(word.as_ptr(), 8)];
         let write = |peer: u32, region: u64, offset: usize, notify: Option<(Place, u64)>| {
             let operation = Operation::write(&from, Place { region, offset });
-            // SAFETY: the bytes are copied or refused at once.
+            // SAFETY: the bytes are copied or refused immediately.
             let refused = unsafe { device.post(&WorkRequest { peer, operation, notify, id: u64::MAX }) }.unwrap_err();
             (refused.kind(), refused.blamed_number())
         };

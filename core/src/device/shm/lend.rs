@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use super::ShmDevice;
 use super::edges::pages_around;
 use super::imports::{self, LENT_BRIEFLY, OwnedMemory};
 use super::remap::pages_in;
 use super::windows::moved_pages;
+use super::{ShmDevice, layout};
 use crate::device::{Block, Region, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{PAGE, SegmentName};
@@ -22,7 +22,7 @@ use crate::wire::Writer;
 /// buffer that is used once or twice is not worth it.
 const USES: u32 = 3;
 /// Minimum number of pages that are moved: fewer are not worth the mappings.
-const FEWEST: usize = 4;
+const MIN_MOVED_PAGES: usize = 4;
 /// Number of buffers whose uses are counted.
 const BUFFERS: usize = 32;
 
@@ -90,7 +90,9 @@ pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registra
     }
     let request_key = device.service.exposures().reserve();
     let live = device.live.enter(device.own(), request_key, true);
-    let live = live.ok_or_else(|| refused().cause("too many regions are lent at once"))?;
+    let live = live.ok_or_else(|| {
+        refused().cause(format!("{} regions are lent already, the maximum", layout::LIVE_KEYS_OF[1].len()))
+    })?;
     let mapped = mapped.map_or(0..0, |part| part.start - bytes.start..part.end - bytes.start);
     let numbers = [bytes.start, len, request_key as usize, mapped.start, mapped.end];
     let start = Writer::new().u8(LENT_BRIEFLY).u32(device.pids[device.shared.me].0);
@@ -190,7 +192,7 @@ fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<
 /// No other code stores to the pages during the call; to those at the ends, only the runtime's threads.
 unsafe fn take(device: &ShmDevice, bytes: &Range<usize>, with_edges: bool) -> Result<bool> {
     let pages = if with_edges { pages_around(bytes) } else { pages_in(bytes) };
-    if pages.len() < FEWEST * PAGE {
+    if pages.len() < MIN_MOVED_PAGES * PAGE {
         return Ok(false);
     }
     let mut moved = device.moved.borrow_mut();

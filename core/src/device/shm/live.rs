@@ -49,8 +49,8 @@ impl LiveKeys {
 /// Waits for the direct transfers of peers that had begun before the live key `key` was cleared.
 ///
 /// # Errors `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. With
-/// `however_long` it only logs this and goes on waiting: its caller uses the memory as soon as it is released, and the
-/// stopped process may continue.
+/// `however_long` it only logs this and continues to wait: its caller uses the memory as soon as it is released, and
+/// the stopped process may continue.
 pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) -> Result<()> {
     let transfer = layout::vm_transfer(device.shared.me, key);
     let (mut start, mut is_late) = (None, false);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// Maximum number of files of long regions that stay open in a process: a small part of the descriptors that it may
 /// have, which are 1024 by default.
-pub(super) const MOST_OPEN_NAMES: usize = 64;
+pub(super) const MAX_OPEN_NAMES: usize = 64;
 
 /// A file of a long region that stays open. `left` is the number of those that this rank may still keep open.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::channel::Channel;
 use super::layout::{IDENTITY, LINE, Layout, MAGIC, REFUSED, STATE, STATE_RUNNING, VM_WORKS};
 use super::live::LiveKeys;
 use super::node::Node;
-use super::open_name::MOST_OPEN_NAMES;
+use super::open_name::MAX_OPEN_NAMES;
 use super::ring::max_packet;
 use super::segments::Segments;
 use super::{NOT_HERE, ShmDevice, liveness, park, vm};
@@ -218,7 +218,7 @@ impl Prepared {
         self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);
         // The ranks of a process share its descriptors.
         let in_this_process = processes.iter().filter(|process| process.is_none()).count();
-        let names_left = MOST_OPEN_NAMES / in_this_process.max(1);
+        let names_left = MAX_OPEN_NAMES / in_this_process.max(1);
         let own = (self.me, self.own.mapping());
         let channels = peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect();
         let service = layout.service();

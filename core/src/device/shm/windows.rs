@@ -14,7 +14,7 @@ use crate::settings::UserMemory;
 use crate::stats::Kind;
 
 /// Minimum number of pages to move if they are not the whole buffer: fewer are not worth a mapping at each peer.
-const FEWEST: usize = 4;
+const MIN_MOVED_PAGES: usize = 4;
 
 /// The moved pages of this device, which are made on first use.
 pub(super) fn moved_pages<'a>(device: &ShmDevice, pages: &'a mut Option<MovedPages>) -> Result<&'a mut MovedPages> {
@@ -52,7 +52,7 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
     let Region { base, len, exclusive, revocable, .. } = *region;
     let bytes = base.addr()..base.addr() + len;
     let inner = pages_in(&bytes);
-    let is_short = inner != bytes && inner.len() < FEWEST * PAGE;
+    let is_short = inner != bytes && inner.len() < MIN_MOVED_PAGES * PAGE;
     // Programs attach thousands of short regions, and moving one takes as long as many accesses by its owner.
     if is_short && revocable {
         return Ok(None);

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use super::loopback::{Loopback, MAX_PACKET, MOST_PACKETS};
+use super::loopback::{Loopback, MAX_PACKET, MAX_PACKETS};
 use super::{
     Block, Capabilities, Device, Event, Leave, Lists, Operation, Packet, Parts, PeerCheck, Posted, Region,
     Registration, RemoteRegion, Sleep, WorkRequest,
@@ -104,7 +104,7 @@ impl Sim {
         self.memory.check_packet(request.peer, packet)?;
         let room = &mut *self.untaken.borrow_mut();
         let untaken = room.entry(request.peer).or_default();
-        if *untaken >= MOST_PACKETS {
+        if *untaken >= MAX_PACKETS {
             return Ok(Posted::Busy);
         }
         *untaken += 1;

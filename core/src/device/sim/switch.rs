@@ -14,7 +14,7 @@
 /// The request that a packet makes or acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Port to switch: asks for an id.
+    /// Port to switch: requests an id.
     GetId,
     /// Port to switch: the port takes part.
     Participate,

@@ -30,7 +30,7 @@ use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
 use crate::bootstrap::Directory;
 use crate::device::Leave;
-use crate::device::loopback::{Hub, MOST_PACKETS};
+use crate::device::loopback::{Hub, MAX_PACKETS};
 use crate::device::owned::Owned;
 use crate::error::{Error, ErrorKind, Result};
 use atomics::KeptWord;
@@ -53,7 +53,7 @@ const CALLS: u32 = 1000;
 const IDLE_TIME: Time = 100_000;
 
 /// Maximum of this time, after repeated polls that find nothing.
-const MOST_IDLE_TIME: Time = 1_000_000_000;
+const MAX_IDLE_TIME: Time = 1_000_000_000;
 
 /// Time without an event of the network or work of a rank after which all ranks count as waiting for each other.
 const STILL: Time = 100_000_000_000_000;
@@ -292,7 +292,7 @@ impl World {
         let r = self.rank(rank);
         let idle = r.idle_time.get().max(IDLE_TIME);
         self.yield_until(rank, next.unwrap_or(clock + idle).min(clock + idle));
-        r.idle_time.set((2 * idle).min(MOST_IDLE_TIME));
+        r.idle_time.set((2 * idle).min(MAX_IDLE_TIME));
         r.calls.set(0);
     }
 
@@ -359,7 +359,7 @@ impl World {
         self.receives.taken(source, rank);
         let mut untaken = self.rank(source).untaken.borrow_mut();
         let count = untaken.entry(rank).or_default();
-        let was_full = *count >= MOST_PACKETS;
+        let was_full = *count >= MAX_PACKETS;
         *count = count.saturating_sub(1);
         drop(untaken);
         if was_full {

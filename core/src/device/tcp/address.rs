@@ -10,7 +10,7 @@ use crate::wire::{Reader, Writer};
 
 const OP: &str = "open the tcp device";
 /// Maximum number of addresses at which a rank accepts connections.
-const MOST_ADDRESSES: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 
 /// The endpoint address of a rank, which it publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<Vec<IpA
             all.push(at);
         }
     }
-    all.truncate(MOST_ADDRESSES);
+    all.truncate(MAX_ADDRESSES);
     if all.is_empty() {
         let names: Vec<&str> = others.iter().map(|host| host.node.as_str()).take(8).collect();
         return Err(Error::new(ErrorKind::Unsupported, OP)

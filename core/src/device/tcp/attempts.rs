@@ -7,7 +7,7 @@ use super::conn::Stage;
 use super::engine::Engine;
 use super::links::{FIRST, LOOK, PAUSE, is_short};
 use super::peer::Link;
-use super::relay::MOST_HOPS;
+use super::relay::MAX_HOPS;
 use super::ways::Way;
 use crate::error::{Error, ErrorKind};
 
@@ -27,7 +27,7 @@ impl Engine {
         }
         let way = state.round.ways.get(state.round.at).copied();
         let begun = match way {
-            Some(way) => self.set_out(peer, way, (self.me, MOST_HOPS), None),
+            Some(way) => self.set_out(peer, way, (self.me, MAX_HOPS), None),
             None => Err(io::Error::other("it has no address")),
         };
         match begun {

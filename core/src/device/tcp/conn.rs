@@ -135,7 +135,7 @@ impl Conn {
     pub(super) fn accepted(socket: TcpStream, host: IpAddr, challenge: [u8; SECRET]) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let mut conn = Self::new(socket, host, Stage::Accepted(challenge), false);
-        conn.say(&challenge)?;
+        conn.send_handshake(&challenge)?;
         Ok(conn)
     }
 
@@ -189,7 +189,7 @@ impl Conn {
 
     /// Sends a message of the handshake, for which a new socket has room.
     #[allow(unsafe_code)]
-    pub(super) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn send_handshake(&mut self, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: a slice.
         let sent = unsafe { sys::send(self.socket.as_fd(), &[Block::of(bytes.as_ptr(), bytes.len())]) }?;
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }

@@ -8,7 +8,7 @@ use super::TcpDevice;
 use super::address::Host;
 use super::conn::Stage;
 use super::cuts::exchange;
-use super::relay::MOST_HOPS;
+use super::relay::MAX_HOPS;
 use super::secret::{self, Greeting, MESSAGE, SECRET};
 use super::tests::{devices, leave, send, turn, until};
 use crate::device::routing::RoutingTable;
@@ -152,7 +152,7 @@ fn requests_of_strangers_and_in_a_cycle_are_refused() {
     let ranks = devices(4, &[]);
     triangle(&ranks);
     let secret = ranks[0].secret;
-    let request = Greeting { target: 2, origin: 0, hops: MOST_HOPS, ..Greeting::new(0, 1, 1, 0) };
+    let request = Greeting { target: 2, origin: 0, hops: MAX_HOPS, ..Greeting::new(0, 1, 1, 0) };
     assert_eq!(ask(&ranks, &[7; SECRET], &request), None, "a stranger");
     for denied in [
         Greeting { target: 0, ..request },
@@ -161,7 +161,7 @@ fn requests_of_strangers_and_in_a_cycle_are_refused() {
         Greeting { origin: 1, ..request },
         Greeting { origin: 2, ..request },
         Greeting { origin: 9, ..request },
-        Greeting { hops: MOST_HOPS + 1, ..request },
+        Greeting { hops: MAX_HOPS + 1, ..request },
     ] {
         assert_eq!(ask(&ranks, &secret, &denied), Some(3), "{denied:?}");
     }

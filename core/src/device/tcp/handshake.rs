@@ -7,7 +7,7 @@ use snow::TransportState;
 
 use super::conn::{Ask, Stage};
 use super::engine::Engine;
-use super::links::{cut, news};
+use super::links::{cut, departure};
 use super::peer::Link;
 use super::relay::granted;
 use super::secret::{self, Greeting, MESSAGE, SECRET, Seal};
@@ -80,7 +80,7 @@ impl Engine {
                     let (state, message) = secret::begin(&secret, &challenge, &greeting).map_err(refused)?;
                     let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
                     conn.stage = Stage::Begun(peer, state);
-                    conn.say(&message)?;
+                    conn.send_handshake(&message)?;
                 }
                 Stage::Begun(peer, state) => {
                     let Some(answer) = held.first_chunk::<MESSAGE>().copied() else {
@@ -114,7 +114,7 @@ impl Engine {
                     conn.stage = Stage::Accepted(challenge);
                     let Some(first) = held.first_chunk::<MESSAGE>().copied() else { return Ok(None) };
                     conn.input.consume(MESSAGE);
-                    let (greeting, state) = secret::hear(&secret, &challenge, me, &first).map_err(refused)?;
+                    let (greeting, state) = secret::read_greeting(&secret, &challenge, me, &first).map_err(refused)?;
                     if greeting.target != me {
                         self.begin_relay(number, &greeting, state)?;
                         return Ok(None);
@@ -122,7 +122,7 @@ impl Engine {
                     self.admit(&greeting)?;
                     let (message, state) = secret::reply(state, &self.greeting(greeting.from)).map_err(refused)?;
                     let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
-                    conn.say(&message)?;
+                    conn.send_handshake(&message)?;
                     self.up(number, &greeting, state)?;
                     return Ok(Some(greeting.from));
                 }
@@ -190,14 +190,14 @@ impl Engine {
     /// Sends a peer the notices that the others received before it was connected.
     fn tell_first(&mut self, peer: u32) {
         if self.goodbye_sent && !self.listeners.is_empty() {
-            self.peers[peer as usize].send_text(news(self.me, false, self.me), "");
+            self.peers[peer as usize].send_text(departure(self.me, false, self.me), "");
         }
         for rank in (0..self.peers.len() as u32).filter(|rank| *rank != peer) {
             if self.peers[rank as usize].left {
-                self.peers[peer as usize].send_text(news(rank, false, rank), "");
+                self.peers[peer as usize].send_text(departure(rank, false, rank), "");
             } else if let Some(e) = &self.peers[rank as usize].lost {
                 let (blamed, why) = (e.blamed_number().unwrap_or(rank), e.reason());
-                self.peers[peer as usize].send_text(news(rank, true, blamed), cut(&why));
+                self.peers[peer as usize].send_text(departure(rank, true, blamed), cut(&why));
             }
         }
     }

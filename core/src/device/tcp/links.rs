@@ -187,7 +187,7 @@ impl Engine {
             self.loss.get_or_insert_with(|| error.again());
         }
         self.peers[peer as usize].lost = Some(error);
-        self.tell_all(None, news(peer, true, blamed), cut(&why));
+        self.tell_all(None, departure(peer, true, blamed), cut(&why));
     }
 
     /// Ends all communication with a peer that another device reaches.
@@ -280,11 +280,11 @@ impl Engine {
     }
 
     /// Announces once that this rank leaves; if it leaves early, also to ranks that watch it.
-    pub(super) fn say_left(&mut self, early: bool) {
+    pub(super) fn announce_leave(&mut self, early: bool) {
         if std::mem::replace(&mut self.goodbye_sent, true) {
             return;
         }
-        let left = news(self.me, false, self.me);
+        let left = departure(self.me, false, self.me);
         self.tell_all(None, left, "");
         if early {
             self.tell_neighbors(left, "");
@@ -309,12 +309,12 @@ impl Engine {
     }
 
     /// Announces once that this rank ends without leaving, and stops accepting connections.
-    pub(super) fn say_lost(&mut self, why: &str) {
+    pub(super) fn announce_loss(&mut self, why: &str) {
         if !std::mem::replace(&mut self.goodbye_sent, true) {
             let blamed = self.loss.as_ref().and_then(Error::blamed_number).unwrap_or(self.me);
             let why = self.loss.as_ref().map_or_else(|| why.to_owned(), Error::reason);
-            self.tell_all(None, news(self.me, true, blamed), cut(&why));
-            self.tell_neighbors(news(self.me, true, blamed), cut(&why));
+            self.tell_all(None, departure(self.me, true, blamed), cut(&why));
+            self.tell_neighbors(departure(self.me, true, blamed), cut(&why));
             self.flush();
         }
         self.listeners.clear();
@@ -350,7 +350,7 @@ pub(super) fn is_short(e: &io::Error) -> bool {
 }
 
 /// A frame that reports that a rank has left, or that it is lost due to another one.
-pub(super) fn news(rank: u32, lost: bool, blamed: u32) -> Header {
+pub(super) fn departure(rank: u32, lost: bool, blamed: u32) -> Header {
     Header { size: u16::from(lost), key: rank.into(), offset: blamed.into(), ..Header::new(Kind::News) }
 }
 

@@ -321,7 +321,7 @@ unsafe impl Device for TcpDevice {
         if how == Leave::Lost {
             if self.left.get().is_none() {
                 self.left.set(Some(how));
-                engine.say_lost("it ended without leaving the job");
+                engine.announce_loss("it ended without leaving the job");
             }
             return Ok(true);
         }
@@ -330,7 +330,7 @@ unsafe impl Device for TcpDevice {
             return Ok(false);
         }
         self.left.set(Some(how));
-        engine.say_left(how == Leave::Early);
+        engine.announce_leave(how == Leave::Early);
         self.hand_on(&mut engine);
         Ok(engine.is_quiet())
     }

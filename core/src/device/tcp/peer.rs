@@ -6,7 +6,7 @@
 //! program of its target, and two ranks that send to each other cannot block each other:
 //! - a packet needs credits according to its length, which come back when the program has taken it;
 //! - operations in progress, and bytes that answers to them take at the target, are limited at the origin
-//!   ([`MOST_OPEN`], [`MOST_OWED`]);
+//!   ([`MAX_OPEN`], [`MAX_OWED`]);
 //! - requests that wait for such a limit, or for room in the send buffer, wait in a queue of their own, so that answers
 //!   pass them.
 //!
@@ -29,15 +29,15 @@ use crate::memory::copy;
 /// Maximum credits of packets that the program has not taken; see [`cost`].
 pub(super) const CREDITS: usize = 128;
 /// Maximum number of operations in progress to one peer.
-pub(super) const MOST_OPEN: usize = 1024;
+pub(super) const MAX_OPEN: usize = 1024;
 /// Maximum number of bytes that answers in progress take at the target; see [`ASKED`].
-pub(super) const MOST_OWED: usize = 256 << 10;
+pub(super) const MAX_OWED: usize = 256 << 10;
 /// Bytes of a packet per further credit.
 const PER_CREDIT: usize = 2048;
 /// Once request buffers hold this many bytes, no more requests are accepted.
-const MOST_BUFFERED: usize = 256 << 10;
+const MAX_BUFFERED: usize = 256 << 10;
 /// Maximum number of operations that wait to be sent from the memory of the caller.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Maximum length in bytes of operations that are copied to the buffer.
 const COPIED: usize = 8 << 10;
 
@@ -148,10 +148,10 @@ impl Peer {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.requests.buffered > MOST_BUFFERED
-            || self.requests.len() > MOST_WAITING
-            || self.awaiting.len() >= MOST_OPEN
-            || self.owed >= MOST_OWED
+        self.requests.buffered > MAX_BUFFERED
+            || self.requests.len() > MAX_WAITING
+            || self.awaiting.len() >= MAX_OPEN
+            || self.owed >= MAX_OWED
     }
 
     /// Number of operations in progress.
@@ -403,7 +403,7 @@ impl Peer {
 
     /// Whether the peer has made this rank keep more answers than allowed.
     pub(super) fn exceeds_reply_limit(&self) -> bool {
-        self.replies.len() > MOST_OPEN + 2 * MOST_OWED / ASKED
+        self.replies.len() > MAX_OPEN + 2 * MAX_OWED / ASKED
             || self.replies.buffered > 4 << 20
             || self.sends.is_excessive()
     }
@@ -418,8 +418,8 @@ impl Peer {
     /// Records a frame of data.
     pub(super) fn data_begins(&mut self, header: &Header) -> Result<(), &'static str> {
         let len = header.len as usize;
-        let front = self.awaiting.front_mut().ok_or("data that was not asked for")?;
-        front.expects = front.expects.checked_sub(len).ok_or("more data than was asked for")?;
+        let front = self.awaiting.front_mut().ok_or("data that was not requested")?;
+        front.expects = front.expects.checked_sub(len).ok_or("more data than was requested")?;
         let ends = header.flags & super::frame::END > 0;
         let paid = if ends { ASKED } else { 0 } + if front.is_kept { len } else { 0 };
         let paid = paid.min(front.owed);
@@ -463,7 +463,7 @@ impl Peer {
             return Err("an answer to a request that was not sent");
         }
         if result.is_ok() && front.expects > 0 && front.id.is_some() {
-            return Err("less data than was asked for");
+            return Err("less data than was requested");
         }
         let Some(front) = self.awaiting.pop_front() else { return Ok(None) };
         self.first += 1;
@@ -479,7 +479,7 @@ impl Peer {
         if let Made::Frames = self.replies.make(memory, 0, &mut self.sends) {
             return true;
         }
-        let room = MOST_OWED.saturating_sub(self.owed);
+        let room = MAX_OWED.saturating_sub(self.owed);
         match self.requests.make(memory, room, &mut self.sends) {
             Made::Nothing => return false,
             Made::Frames => {}

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::frame::{CHUNK, END, HEADER, Header, Kind, LAST, PIECE, RETURN};
 use super::memory::Memory;
 use super::send_buffer::{Lender, SendBuffer};
-use super::sys::{Blocks, MOST_BLOCKS};
+use super::sys::{Blocks, MAX_BLOCKS};
 use crate::device::{Block, Range, target};
 use crate::error::ErrorKind;
 
@@ -41,7 +41,7 @@ impl Cursor {
                 out.push(Block { base: block.base.wrapping_add(done), len: part });
             }
             (done, len) = (0, len - part);
-            if len == 0 || out.len() >= MOST_BLOCKS {
+            if len == 0 || out.len() >= MAX_BLOCKS {
                 return;
             }
         }

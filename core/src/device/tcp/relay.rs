@@ -29,7 +29,7 @@ use crate::device::Block;
 use crate::stats::{Kind, Stats};
 
 /// Maximum number of further ranks over which a connection may lead, so that wrong tables cannot make an endless path.
-pub(super) const MOST_HOPS: u8 = 7;
+pub(super) const MAX_HOPS: u8 = 7;
 /// Maximum number of connections that a rank relays at the same time.
 const MAX_RELAYED: usize = 1024;
 /// Maximum number of pieces that are passed on in one turn of a connection.
@@ -100,14 +100,14 @@ impl Engine {
         let (message, _) = secret::reply(state, &own).map_err(refused)?;
         let (silence, relays) = (self.silence, self.relays());
         let Some(conn) = self.conns.get_mut(front) else { return Ok(()) };
-        conn.say(&message)?;
+        conn.send_handshake(&message)?;
         conn.tune(silence)?;
         let ranks = self.peers.len() as u32;
         let is_cycle = [from, origin, self.me].contains(&target) || origin == self.me;
         if is_cycle
             || target >= ranks
             || origin >= ranks
-            || hops > MOST_HOPS
+            || hops > MAX_HOPS
             || relays >= MAX_RELAYED
             || self.goodbye_sent
         {
@@ -137,7 +137,7 @@ impl Engine {
     fn refuse(&mut self, front: u64, answer: u8) {
         if let Some(mut conn) = self.conns.remove(front) {
             // The other side at least sees the end of the connection.
-            let _ = conn.say(&[answer]);
+            let _ = conn.send_handshake(&[answer]);
         }
     }
 
@@ -189,7 +189,7 @@ impl Engine {
         conn.stage = Stage::Relay(back);
         let first = std::mem::take(&mut conn.input).held().to_vec();
         conn.pipe = early;
-        if conn.say(&[GRANTED]).is_err() {
+        if conn.send_handshake(&[GRANTED]).is_err() {
             return self.end_relay(front);
         }
         tracing::debug!(rank = self.me, "tcp: passes a connection on");

@@ -100,7 +100,7 @@ pub(super) fn begin(
 }
 
 /// At the side that accepts: takes the first message; returns the greeting, and the state for [`reply`].
-pub(super) fn hear(
+pub(super) fn read_greeting(
     secret: &[u8; SECRET],
     challenge: &[u8; SECRET],
     me: u32,
@@ -216,13 +216,13 @@ mod tests {
         let (secret, other, challenge) = ([1; SECRET], [2; SECRET], [3; SECRET]);
         let greeting = Greeting { target: 9, origin: 2, hops: 3, ..Greeting::new(4, 7, 5, 1 << 40) };
         let (state, first) = begin(&secret, &challenge, &greeting).unwrap();
-        assert!(hear(&other, &challenge, 7, &first).is_err(), "another secret");
-        assert!(hear(&secret, &[4; SECRET], 7, &first).is_err(), "an earlier challenge");
-        assert!(hear(&secret, &challenge, 6, &first).is_err(), "another rank");
+        assert!(read_greeting(&other, &challenge, 7, &first).is_err(), "another secret");
+        assert!(read_greeting(&secret, &[4; SECRET], 7, &first).is_err(), "an earlier challenge");
+        assert!(read_greeting(&secret, &challenge, 6, &first).is_err(), "another rank");
         let mut changed = first;
         changed[40] ^= 1;
-        assert!(hear(&secret, &challenge, 7, &changed).is_err());
-        let (heard, responder) = hear(&secret, &challenge, 7, &first).unwrap();
+        assert!(read_greeting(&secret, &challenge, 7, &changed).is_err());
+        let (heard, responder) = read_greeting(&secret, &challenge, 7, &first).unwrap();
         assert_eq!(heard, greeting);
         let own = Greeting::new(7, 4, 1, 20);
         let (answer, responder) = reply(responder, &own).unwrap();

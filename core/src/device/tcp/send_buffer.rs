@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::sys::{Blocks, MOST_BLOCKS};
+use super::sys::{Blocks, MAX_BLOCKS};
 use crate::device::Block;
 use crate::memory::copy;
 
@@ -21,7 +21,7 @@ const JOINED: usize = 16 << 10;
 const UNSENT: u64 = 64 << 10;
 /// Bytes of a stream that a peer may leave unacknowledged. They exceed all buffers of the kernel between two ranks, so a peer
 /// that reads and follows the protocol acknowledges earlier.
-const MOST_UNACKNOWLEDGED: u64 = 1 << 30;
+const MAX_UNACKNOWLEDGED: u64 = 1 << 30;
 
 /// Whose memory is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl SendBuffer {
 
     /// Whether the peer has left more unacknowledged than it may.
     pub(super) fn is_excessive(&self) -> bool {
-        self.end - self.acknowledged > MOST_UNACKNOWLEDGED
+        self.end - self.acknowledged > MAX_UNACKNOWLEDGED
     }
 
     /// Number of bytes that are to be sent.
@@ -129,7 +129,7 @@ impl SendBuffer {
                 out.push(Block { base: base.wrapping_add(done), len: len - done });
             }
             done = 0;
-            if out.len() >= MOST_BLOCKS {
+            if out.len() >= MAX_BLOCKS {
                 return;
             }
         }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn peer_may_leave_so_much_unacknowledged_and_no_more() {
         let mut buffer = SendBuffer::default();
-        let most = MOST_UNACKNOWLEDGED as usize;
+        let most = MAX_UNACKNOWLEDGED as usize;
         buffer.fill(|bytes| bytes.extend([1; 100]));
         buffer.lend(Lender::Region(5), Block { base: std::ptr::null_mut(), len: most - 100 });
         assert!(!buffer.is_excessive());

@@ -15,7 +15,7 @@ use crate::device::Block;
 pub(super) type Blocks = SmallVec<[Block; 8]>;
 
 /// Maximum number of blocks of one system call.
-pub(super) const MOST_BLOCKS: usize = 64;
+pub(super) const MAX_BLOCKS: usize = 64;
 
 fn vectors(blocks: &[Block]) -> SmallVec<[libc::iovec; 8]> {
     blocks.iter().map(|b| libc::iovec { iov_base: b.base.cast(), iov_len: b.len }).collect()

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use super::conn::Stage;
 use super::frame::{CHUNK, END, HEADER, Header, Kind, LAST, PIECE};
 use super::memory::Memory;
-use super::peer::{Call, MOST_OWED, Peer};
+use super::peer::{Call, MAX_OWED, Peer};
 use super::secret::{self, Greeting, MESSAGE, SECRET};
 use super::sys::Blocks;
 use super::{TcpDevice, open};
@@ -408,7 +408,7 @@ fn short_accumulates_that_return_data_are_limited_by_it() {
         send_all(&mut origin);
         owed += operand.len();
     }
-    assert!(owed <= MOST_OWED, "{owed}");
+    assert!(owed <= MAX_OWED, "{owed}");
 }
 
 /// Calls `step` until it returns true.

@@ -11,7 +11,7 @@ use super::address::{EndpointAddress, Host};
 use crate::device::routing::RoutingTable;
 
 /// Maximum number of relays that are tried for a pair.
-const MOST_RELAYS: usize = 3;
+const MAX_RELAYS: usize = 3;
 
 /// A way to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl fmt::Display for Way {
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) ways: Vec<Way>,
-    /// The way that is tried.
+    /// The way that the device tries now.
     pub(super) at: usize,
     pub(super) has_relays: bool,
     /// Whether nothing listens at an address of the peer, and whether one has accepted a connection.
@@ -99,7 +99,7 @@ impl Topology {
             let first = (me as usize + peer as usize) % all.len();
             all.rotate_left(first);
         }
-        all.into_iter().take(MOST_RELAYS).map(Way::Over).collect()
+        all.into_iter().take(MAX_RELAYS).map(Way::Over).collect()
     }
 
     /// Whether other ranks may need this one as a relay.

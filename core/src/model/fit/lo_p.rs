@@ -84,7 +84,7 @@ fn overhead(quantity: Quantity, points: &[Point]) -> Result<(Overhead, Vec<Fitte
     });
     let ([root, b, u], weights) = curve::fit(overhead_curve, &series, starts).ok_or_else(|| unfit(quantity))?;
     let overhead = Overhead([root * root, b, u.min(STEEPEST).exp() - OFFSET]);
-    let points = series.beside(&weights, |p| overhead.at(p));
+    let points = series.fitted_points(&weights, |p| overhead.at(p));
     Ok((overhead, points))
 }
 
@@ -129,6 +129,6 @@ fn round_trip(points: &[Point]) -> Result<(RoundTrip, Vec<FittedPoint>)> {
     if !round_trip.0.iter().all(|parameter| parameter.is_finite()) {
         return Err(unfit());
     }
-    let points = series.beside(&weights, |p| round_trip.at(p));
+    let points = series.fitted_points(&weights, |p| round_trip.at(p));
     Ok((round_trip, points))
 }

@@ -45,10 +45,10 @@ pub fn log_gp(samples: &Samples) -> Result<Fitted<LogGP>> {
 
     let (of_send, of_receive) = of_overheads.split_at(send.xs.len());
     let points = [
-        round_trip.beside(&of_round_trip, |bytes| 2.0 * latency + without_latency(bytes)),
-        stream.beside(&of_stream, |bytes| gap + gap_per_byte * after_first(bytes)),
-        send.beside(of_send, |bytes| send_overhead + overhead_per_byte * bytes),
-        receive.beside(of_receive, |bytes| receive_overhead + overhead_per_byte * bytes),
+        round_trip.fitted_points(&of_round_trip, |bytes| 2.0 * latency + without_latency(bytes)),
+        stream.fitted_points(&of_stream, |bytes| gap + gap_per_byte * after_first(bytes)),
+        send.fitted_points(of_send, |bytes| send_overhead + overhead_per_byte * bytes),
+        receive.fitted_points(of_receive, |bytes| receive_overhead + overhead_per_byte * bytes),
     ];
     let model =
         LogGP { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, ..LogGP::default() };

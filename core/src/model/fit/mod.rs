@@ -162,7 +162,7 @@ pub fn line(points: &[Point]) -> Result<Fitted<Line>> {
     series.each(|x, y, scale| system.add([1.0, x], y, scale));
     let (parameters, weights) = system.fit().ok_or_else(|| unfit(Quantity::Time))?;
     let [constant, slope] = parameters;
-    let points = series.beside(&weights, |x| constant + slope * x);
+    let points = series.fitted_points(&weights, |x| constant + slope * x);
     Ok(Fitted::new(Line { constant, slope }, points, &[Quantity::Time]))
 }
 

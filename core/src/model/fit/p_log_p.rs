@@ -37,7 +37,7 @@ pub fn p_log_p(samples: &Samples) -> Result<Fitted<PLogP>> {
         let of = |bytes| {
             if std::ptr::eq(series, &round_trip) { 2.0 * (latency + at(table, bytes)) } else { at(table, bytes) }
         };
-        series.beside(&vec![1.0; series.xs.len()], of)
+        series.fitted_points(&vec![1.0; series.xs.len()], of)
     });
     let model = PLogP { latency, gap, send_overhead, receive_overhead, reduction: 0.0 };
     Ok(Fitted::new(model, points.concat(), &[Quantity::RoundTrip]))

@@ -12,7 +12,7 @@ const MEDIAN: f64 = 0.6745;
 
 /// Minimum standard deviation, relative like the residuals. No model is more accurate; with a smaller value, a curve
 /// with many parameters that passes through most points by chance would ignore the others.
-const LEAST_DEVIATION: f64 = 0.01;
+const MIN_DEVIATION: f64 = 0.01;
 
 /// Maximum number of rounds of reweighting for each function.
 const ROUNDS: usize = 15;
@@ -31,7 +31,7 @@ fn deviation(residuals: &[f64], parameters: usize) -> f64 {
     let mut sizes: Vec<_> = residuals.iter().map(|r| r.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let rest = &sizes[(parameters - 1).min(sizes.len().saturating_sub(1))..];
-    rest.get(rest.len() / 2).map_or(0.0, |median| median / MEDIAN).max(LEAST_DEVIATION)
+    rest.get(rest.len() / 2).map_or(0.0, |median| median / MEDIAN).max(MIN_DEVIATION)
 }
 
 /// Solves for parameters with weights, repeatedly with the weights that follow from the residuals of the last solution.

@@ -60,7 +60,7 @@ impl Series {
     }
 
     /// The points of the series with the times of a model.
-    pub(super) fn beside(&self, weights: &[f64], at: impl Fn(f64) -> f64) -> Vec<FittedPoint> {
+    pub(super) fn fitted_points(&self, weights: &[f64], at: impl Fn(f64) -> f64) -> Vec<FittedPoint> {
         let quantity = self.quantity;
         let points = self.xs.iter().zip(&self.times).zip(weights);
         points

@@ -1,4 +1,4 @@
-//! A flush completes the get, but the borrow lasts as long as the epoch; `get_blocking` returns a value at once.
+//! A flush completes the get, but the borrow lasts as long as the epoch; `get_blocking` returns a value immediately.
 use farside_rma::prelude::*;
 
 fn get(window: &LockWindow<u64>) -> Result<u64> {

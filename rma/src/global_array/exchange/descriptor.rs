@@ -15,18 +15,18 @@ use crate::messages::Messages;
 /// Bytes of the header of a message.
 const HEADER: usize = 8;
 
-/// First word of a descriptor, which tells it from the data of a program's messages.
+/// First word of a descriptor, which distinguishes it from the data of a program's messages.
 const MARK: u64 = u64::from_le_bytes(*b"\xffarrays\xff");
 
-/// The element type `T` as tasks compare it.
+/// A number for the element type `T`, which tasks compare.
 fn code_of<T: Pod>() -> u64 {
     WindowElement::of::<T>("a global array").code()
 }
 
-/// The facts that a task tells the other one, which all ranks of both tasks then know.
+/// The facts that a task sends to the other task, which all ranks of both tasks then know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// The strategy that the program asks for.
+    /// The strategy that the program requests.
     pub(super) request: Request,
     /// Whether ranks of the first rank's node share processors.
     pub(super) share_processors: bool,
@@ -49,7 +49,7 @@ impl Facts {
     }
 }
 
-/// The other task, its facts, and those of the first rank of this task.
+/// The other task, its facts, and the facts of this task's first rank.
 pub(super) struct Described<const D: usize> {
     pub(super) other: Task<D>,
     pub(super) facts: [Facts; 2],
@@ -86,8 +86,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             let ranks: Option<Vec<usize>> = self.team().members().iter().map(place).collect();
             let ranks = ranks.ok_or_else(|| {
                 if self.team().rank() == 0 {
-                    // The other task waits for a message, and its own must not be taken for one of a later link. Errors
-                    // of these are no worse than the one that is returned.
+                    // The other task waits for a message, and its own message must not be mistaken for one of a later
+                    // link. Errors of these two messages are ignored, since an error is returned anyway.
                     let _ = both.send(&[0u8; 0], other, tag);
                     let _ = both.recv_vec::<u8>(other, tag);
                 }
@@ -105,7 +105,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             sent.wait()?;
             Ok([own.write(Writer::new()).done(), theirs].concat())
         })();
-        // All ranks of the task learn of an error.
+        // All ranks of the task learn of an error here.
         let all = agree(self.team(), OP, exchanged.is_ok(), exchanged.as_deref().unwrap_or_default());
         exchanged?;
         self.described(&all?[0])

@@ -63,8 +63,8 @@ impl<T: Pod> InProgress<T> {
         Ok(())
     }
 
-    /// Waits until all messages are complete; returns the first error of this step or an earlier one. After it no message
-    /// is in progress.
+    /// Waits until all messages are complete; returns the first error of this step or an earlier one. Afterwards no
+    /// message is in progress.
     pub(super) fn wait(&mut self) -> Result<()> {
         if let Some(e) = &self.failed {
             return Err(e.again());

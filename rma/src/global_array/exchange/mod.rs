@@ -1,9 +1,9 @@
 //! Whole arrays between tasks: groups of ranks that each have an array, in any two distributions.
 //!
-//! The tasks exchange the descriptors of their arrays once. Each rank then computes which elements it has in common with
-//! each rank of the other task, by the intersection of families of segments in every dimension, and the schedule becomes
-//! layouts of its own memory: a message is gathered from and scattered to the arrays themselves, without a copy. Where many
-//! ranks share processors, a short array travels as one message instead ([`Strategy`]).
+//! The tasks exchange the descriptors of their arrays once. Each rank then computes which elements it has in common
+//! with each rank of the other task, by the intersection of families of segments in every dimension, and the schedule
+//! becomes layouts of its own memory: a message is gathered from and scattered to the arrays themselves, without a
+//! copy. If many ranks share processors, a short array travels as one message instead ([`Strategy`]).
 
 mod descriptor;
 mod in_progress;
@@ -75,7 +75,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// other task's first rank, and `tag` marks the messages of the link in `both`. Collective over each task; no rank is in
     /// both. One message each way between the tasks, and an allgather in each.
     ///
-    /// Transfers are [`Strategy::Parallel`], unless one of the tasks asks for another strategy by
+    /// Transfers are [`Strategy::Parallel`], unless one of the tasks requests another strategy with
     /// [`link_with`](Self::link_with).
     ///
     /// # Errors
@@ -87,8 +87,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         located(|| self.link_as(both, other, tag, Request::Link))
     }
 
-    /// [`link`](Self::link) whose transfers have the given strategy. If only one of the tasks gives one, it holds for both;
-    /// of a task's ranks the first one's counts.
+    /// Like [`link`](Self::link), with transfers of the given strategy. If only one of the tasks gives a strategy, it
+    /// applies to both; of a task's ranks, the first decides.
     ///
     /// ```
     /// use farside_rma::global_array::Strategy;
@@ -130,7 +130,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let (own, me) = (Task { ranks, distribution: self.distribution }, self.team().rank());
         let strategy = match asked(&facts)? {
             Some(strategy) => strategy,
-            // The same at all ranks of both tasks, which have the same facts.
+            // The result is the same at all ranks of both tasks, which have the same facts.
             None if facts
                 .iter()
                 .all(|facts| facts.share_processors && matches!(facts.request, Request::Once { .. })) =>
@@ -169,8 +169,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Sends the whole array to the array of another task, which calls [`recv_from`](Self::recv_from):
     /// [`link`](Self::link) and [`Link::send`].
     ///
-    /// The transfer is [`Strategy::Parallel`] if each rank has a processor, since the messages of all ranks then travel at
-    /// the same time. Where ranks of both tasks share processors, it has the strategy with fewer packets and steps:
+    /// The transfer is [`Strategy::Parallel`] if each rank has a processor, since the messages of all ranks then travel
+    /// at the same time. If ranks of both tasks share processors, it has the strategy with fewer packets and steps:
     /// [`Strategy::Centralized`] for many ranks and short arrays.
     ///
     /// ```
@@ -211,13 +211,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     }
 }
 
-/// The strategy that the tasks have asked for.
+/// The strategy that the tasks have requested.
 fn asked(facts: &[Facts; 2]) -> Result<Option<Strategy>> {
     let given = |facts: &Facts| if let Request::Given(strategy) = facts.request { Some(strategy) } else { None };
     match [given(&facts[0]), given(&facts[1])] {
         [Some(one), Some(two)] if one != two => Err(Error::new(ErrorKind::Mismatch, OP)
-            .cause("the tasks have asked for different strategies")
-            .remedy("ask for the same one, or for one in one task only")),
+            .cause("the tasks have requested different strategies")
+            .remedy("request the same strategy in both tasks, or request one in only one task")),
         [one, two] => Ok(one.or(two)),
     }
 }
@@ -229,8 +229,8 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
         self.strategy
     }
 
-    /// Sends this task's array to the other one's. On return this rank's elements may be changed. Collective over the task;
-    /// the other task calls [`recv`](Self::recv). Messages: see [`Strategy`].
+    /// Sends this task's array to the other task's. On return this rank's elements may be changed. Collective over the
+    /// task; the other task calls [`recv`](Self::recv). Messages: see [`Strategy`].
     ///
     /// # Errors
     /// `WrongEpoch` inside [`with_local`](GlobalArray::with_local) or during another transfer; `PeerLost`.
@@ -261,8 +261,9 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
         if self.strategy == Strategy::Centralized { self.array.team().barrier() } else { Ok(()) }
     }
 
-    /// Starts [`send`](Self::send). Until the transfer has been waited for, operations of this rank on the array are
-    /// refused, and those of others on its elements wait. A centralized transfer has more conditions: see [`Strategy`].
+    /// Starts [`send`](Self::send). Until [`Transfer::wait`] has returned, operations of this rank on the array are
+    /// refused, and those of other ranks on its elements wait. A centralized transfer has more conditions: see
+    /// [`Strategy`].
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
@@ -271,7 +272,7 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
         located(|| Transfer::start(self, &self.sending))
     }
 
-    /// Starts [`recv`](Self::recv), as [`start_send`](Self::start_send).
+    /// Starts [`recv`](Self::recv), like [`start_send`](Self::start_send).
     ///
     /// # Errors
     /// Those of [`send`](Self::send).

@@ -1,4 +1,4 @@
-//! Schedules of transfers between tasks: the messages of a rank, and what each waits for. Arithmetic only.
+//! Schedules of transfers between tasks: the messages of a rank, and their order. Arithmetic only.
 
 use bytemuck::Pod;
 use farside_core::Result;
@@ -14,24 +14,25 @@ use crate::global_array::distribution::{Distribution, Format};
 /// | `Centralized` | one for each rank with elements of either task, and one between the tasks, in three steps | three times, through memory for the whole array at both first ranks, which a link keeps |
 ///
 /// The first ranks make the later steps of a centralized transfer inside [`Transfer::wait`](super::Transfer::wait) and
-/// [`test`](super::Transfer::test). So two of them in progress at the same time are waited for in the same order by both
-/// tasks, and until a started one is complete at the first rank of its task, no rank of the task accesses the array.
+/// [`test`](super::Transfer::test). So both tasks must wait for concurrent transfers in the same order, and until a
+/// started transfer is complete at the first rank of its task, no rank of the task may access the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Every rank sends to every rank that gets elements of it.
+    /// Every rank sends to every rank that gets some of its elements.
     Parallel,
-    /// The first rank of the sending task gathers the array and sends it to the first rank of the other one, which scatters it.
+    /// The first rank of the sending task gathers the array and sends it to the first rank of the other task, which
+    /// scatters it.
     Centralized,
 }
 
-/// The strategy that a task asks for.
+/// The strategy that a task requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// None, for a link, whose transfers may be started and waited for in any order.
+    /// No strategy, for a link, whose transfers may be started and awaited in any order.
     Link,
-    /// None, for one transfer that blocks in both tasks, and that this one sends or receives.
+    /// No strategy, for one transfer that blocks in both tasks, and that this task sends or receives.
     Once { sends: bool },
-    /// This one.
+    /// This strategy.
     Given(Strategy),
 }
 
@@ -74,7 +75,8 @@ pub(super) struct Message {
     pub(super) map: TypeMap,
 }
 
-/// The messages of one rank for a transfer in one direction. Those of a step start when all of the steps before are complete.
+/// The messages of one rank for a transfer in one direction. The messages of a step start when those of all earlier
+/// steps are complete.
 pub(super) type Schedule = Vec<Vec<Message>>;
 
 /// A task: its ranks in the team of both tasks, and the distribution of its array.
@@ -109,7 +111,7 @@ impl<const D: usize> Task<D> {
         }
         let mut step = Vec::new();
         for (sender, peer) in from.ranks.iter().enumerate() {
-            // Computed as the sender does it, so that both sides have the same order of elements.
+            // This is computed as the sender does it, so that both sides have the same order of elements.
             let parts = from.distribution.shared_with::<T>(sender, &self.distribution, Some(rank))?.into_iter();
             let message = |map: &TypeMap| Message { is_send: false, peer: *peer, place: Place::Own, map: map.clone() };
             step.extend(parts.map(|part| message(part.block.type_map())));
@@ -151,9 +153,9 @@ impl<const D: usize> Task<D> {
         Ok(step)
     }
 
-    /// The strategy of which a transfer to another task, or back, costs less where the ranks of both share processors,
-    /// for an array of `packets` packets. Costs are in packets, one after the other: in each step the whole array travels,
-    /// in at least as many packets as messages, and each rank has its turn, since a rank that waits yields to the next.
+    /// The strategy with which a transfer to another task, or back, costs less if the ranks of both share processors,
+    /// for an array of `packets` packets. Costs are in sequential packets: in each step the whole array travels, in at
+    /// least as many packets as messages, and the ranks run in turn, since a rank that waits yields to the next.
     pub(super) fn cheaper_on_shared_processors(&self, to: &Self, packets: usize) -> Strategy {
         let ranks = self.ranks.len() + to.ranks.len();
         let cost = |steps: &[usize]| steps.iter().map(|messages| packets.max(*messages) + ranks).sum::<usize>();
@@ -199,7 +201,7 @@ mod tests {
         // Longer arrays travel once.
         assert_eq!(chosen([8, 8], [64, 64], false, 30), Parallel);
         assert_eq!(chosen([32, 32], [64, 64], false, 2000), Parallel);
-        // The same distribution: as many pairs as ranks.
+        // With the same distribution there are as many pairs as ranks.
         assert_eq!(chosen([32, 32], [64, 64], true, 1), Parallel);
         assert_eq!(chosen([32, 32], [0, 64], false, 0), Parallel);
     }

@@ -63,7 +63,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         let mut messages = InProgress::default();
         if schedule.iter().flatten().any(|message| message.place == Place::Whole) {
             messages.whole = link.whole.take();
-            // The link has made room; a transfer that has failed has kept the memory.
+            // The link provides the memory; a transfer that has failed has kept it.
             messages.whole.resize(array.shape().iter().product(), T::zeroed());
         }
         array.in_progress.replace(messages);
@@ -79,7 +79,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         // SAFETY: the array keeps the messages, and ends them before its memory; the elements are locked, and this rank's own
         // operations on them are refused, until the messages have ended.
         let started = unsafe { messages.start(&self.link.both, self.link.tag, step, own) };
-        // An error ends the transfer: no later step begins, and each wait has it.
+        // An error ends the transfer: no later step begins, and each wait returns the error.
         started.inspect_err(|e| {
             self.rest.set(&[]);
             messages.failed = Some(e.again());
@@ -95,7 +95,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         located(|| ManuallyDrop::new(self).end())
     }
 
-    /// Whether [`wait`](Self::wait) returns at once, making progress.
+    /// Makes progress; returns whether [`wait`](Self::wait) would return immediately.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -126,7 +126,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         if done.is_ok() {
             self.link.whole.replace(std::mem::take(&mut messages.whole));
         }
-        // Messages end also if there was an error, so that none accesses the elements any more.
+        // Messages end even if there was an error, so that none accesses the elements afterwards.
         drop(messages);
         let unlocked = array.window.raw().unlock(array.team().rank());
         done.and(unlocked)
@@ -136,7 +136,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
 impl<T: Pod, const D: usize> Drop for Transfer<'_, T, D> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // A wait could need what the panic keeps this rank from doing: the messages are cancelled.
+            // After the panic, this rank may not do what a wait depends on, so the messages are cancelled.
             self.rest.set(&[]);
             let mut messages = self.link.array.in_progress.borrow_mut();
             messages.failed.get_or_insert_with(|| Error::new(ErrorKind::Aborted, OP).cause("the rank has panicked"));

@@ -10,10 +10,10 @@ use super::{LOAD, failed};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The data begins at a multiple of this.
+/// The data begins at a multiple of this number of bytes.
 const ALIGNMENT: usize = 64;
 
-/// Longest dictionary that is read: that of more than 10,000 dimensions. A longer one is not a header.
+/// Maximum length of a dictionary that is read: enough for more than 10,000 dimensions. A longer one is not a header.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// The contents of the dictionary.
@@ -37,7 +37,7 @@ impl Header {
     /// The bytes of the header. Version 1.0, or 2.0 if it is too long for that.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let order = if self.fortran_order { "True" } else { "False" };
-        // A tuple of one number has a comma.
+        // A tuple with one number ends with a comma.
         let shape: String = self.shape.iter().map(|n| format!("{n}, ")).collect();
         let shape = if self.shape.len() == 1 { shape.trim_end() } else { shape.trim_end_matches(", ") };
         let text = format!("{{'descr': '{}', 'fortran_order': {order}, 'shape': ({shape}), }}", self.descr);
@@ -78,7 +78,7 @@ impl Header {
         if len > MAX_HEADER_BYTES {
             return Err(malformed(path, format!("a header of {len} bytes; at most {MAX_HEADER_BYTES} are allowed")));
         }
-        // Takes memory for what the file has, not for what it claims.
+        // Memory is allocated for the bytes that the file has, not for those that it claims.
         let mut text = Vec::new();
         from.take(len).read_to_end(&mut text).map_err(failed)?;
         if (text.len() as u64) < len {
@@ -92,7 +92,7 @@ impl Header {
     }
 }
 
-/// The rest of the text of a dictionary. Functions take from it what they return.
+/// The rest of the text of a dictionary. Functions remove the part that they return.
 struct Dictionary<'a>(&'a [u8]);
 
 impl<'a> Dictionary<'a> {
@@ -237,7 +237,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 2000 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Any bytes, and a header of which bytes were changed or cut off, are read or refused.
+        /// Arbitrary bytes, and a header whose bytes were changed or cut off, are read or refused.
         #[test]
         fn hostile_headers_are_refused(
             noise in prop::collection::vec(any::<u8>(), 0..200),

@@ -52,7 +52,7 @@ elements! {
     'i': i8, i16, i32, i64, isize;
     'u': u8, u16, u32, u64, usize;
     'f': f32, f64;
-    // The real and the imaginary part.
+    // A complex number consists of the real and the imaginary part.
     'c': [f32; 2], [f64; 2];
 }
 
@@ -118,7 +118,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
         let team = self.team();
         let made = self.not_lent(SAVE).and_then(|()| (team.rank() == 0).then(|| self.make(path)).transpose());
         let name = made.as_ref().ok().and_then(|made| made.as_ref()?.path().file_name());
-        // Also waits for elements that other ranks still put into this array.
+        // This also waits for elements that other ranks still put into this array.
         let first = agree(team, SAVE, made.is_ok(), name.map_or(&[], OsStr::as_bytes));
         let made = made?;
         let first = first?.swap_remove(0);
@@ -134,7 +134,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     /// Makes the file that becomes the one at `path`, with its header. Dropping it removes it.
     fn make(&self, path: &Path) -> Result<NamedTempFile> {
         let mut builder = tempfile::Builder::new();
-        // The permissions of the file that is replaced, or of any new file: less those of the process's mask.
+        // The file has the permissions of the file that it replaces, or those of a new file under the process's umask.
         let permissions = std::fs::metadata(path).map_or(Permissions::from_mode(0o666), |old| old.permissions());
         builder.prefix(".").suffix(".npy.part").permissions(permissions);
         let mut file = builder.tempfile_in(folder_of(path)).map_err(failed(SAVE, path))?;
@@ -156,7 +156,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
             let run = rest.split_off(..len * size_of::<T>()).unwrap_or_default();
             file.write_all_at(run, data + (at * size_of::<T>()) as u64)
         })
-        // Some file systems report only then that there is no room.
+        // Some file systems report a lack of space only here.
         .and_then(|()| file.sync_all())
     }
 
@@ -198,7 +198,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
         match agreed(team, LOAD, read) {
             Ok(()) => Ok(array),
             Err(e) => {
-                // All ranks come here, so they free it together. The first error counts.
+                // All ranks reach this point, so they free the array together. The first error counts.
                 let _ = array.free();
                 Err(e)
             }

@@ -17,7 +17,7 @@ pub(super) fn for_each_run<const D: usize, E>(
     let Some(last) = (0..D).rev().find(|d| local[*d] < shape[*d]) else { return f(0, shape.iter().product()) };
     let after: usize = shape[last + 1..].iter().product();
     let segments = distribution.indices(last, place[last]);
-    // The last of a row and the first of the next one may be consecutive.
+    // The last run of a row and the first run of the next row may be consecutive.
     let mut run = (0, 0);
     for number in 0..local[..last].iter().product() {
         // The indices in the dimensions before it, as a position.
@@ -56,7 +56,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 500 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Each element of each rank is in one run, at its position, and no two runs of a rank could be one.
+        /// Each element of each rank is in one run, at its position, and no two runs of a rank could be merged.
         #[test]
         fn runs_are_the_elements_in_order(
             shape in [0..6usize, 1..6usize, 1..6usize],

@@ -16,7 +16,7 @@ enum Broken {
     ClaimByStore,
     /// The claim is cleared without Release.
     LeavesRelaxed,
-    /// The bias is cleared at once instead of marked, so the next rank does not wait for the claim.
+    /// The bias is cleared immediately instead of marked, so the next rank does not wait for the claim.
     ClearsAtOnce,
 }
 

@@ -27,7 +27,7 @@ struct Words {
     turn: AtomicU64,
 }
 
-/// The words as one rank accesses them.
+/// The words that one rank accesses.
 struct Rank {
     words: &'static Words,
     broken: Broken,

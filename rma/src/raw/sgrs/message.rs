@@ -4,9 +4,9 @@ use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind};
 use farside_datatype::Direction;
 
-/// Largest number of lists that are posted for one request. An SGRS queue pair has room for twice this number each way.
+/// Maximum number of lists that are posted for one request. An SGRS queue pair has room for twice this number each way.
 pub(super) const LISTS: usize = 16;
-/// Largest number of layouts of one version, which an origin names and its peers remember.
+/// Maximum number of layouts of one version, which an origin names and its peers remember.
 pub(super) const LAYOUTS: usize = 64;
 
 const REQUEST: u8 = 1;
@@ -21,7 +21,7 @@ pub(super) struct Named {
     pub(super) len: Option<u32>,
 }
 
-/// Asks the target to post its lists for some messages of a transfer.
+/// A request to the target to post its lists for some messages of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) number: u32,
@@ -32,7 +32,7 @@ pub(super) struct Request {
     pub(super) offset: u64,
     /// Offset in the packed bytes at which the messages start.
     pub(super) packed: u64,
-    /// For a get: the lists that the origin, which is the receiver and decides, has posted.
+    /// For a get: the lists that the origin has posted; as the receiver, it decides.
     pub(super) decision: Decision,
     /// The version of the origin's names. Names restart from 0 in each version.
     pub(super) version: u32,

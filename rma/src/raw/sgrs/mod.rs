@@ -44,7 +44,7 @@ use serve::Shared;
 pub(super) struct Sgrs {
     shared: Rc<Shared>,
     listening: Listening,
-    /// The layouts that each target has, by team rank.
+    /// The layouts that each target knows, by team rank.
     known: RefCell<FxHashMap<usize, KnownLayouts>>,
     /// Transfers of this epoch, with their targets.
     pending: RefCell<Vec<(usize, Rc<Owned>)>>,
@@ -80,7 +80,7 @@ impl Sgrs {
         (self.listening.id().0, max_sge, max_message)
     }
 
-    /// Sets the least limits of all ranks; `None` if one of them has no lists.
+    /// Sets the minimum of the limits of all ranks; returns `None` if one of them has no lists.
     pub(super) fn limited(self, blocks: u32, bytes: u64) -> Option<Self> {
         let limits = PlanLimits { max_sge: blocks, max_message: bytes, ..self.shared.limits.get() };
         self.shared.limits.set(limits);
@@ -96,7 +96,7 @@ impl Sgrs {
         }
     }
 
-    /// Ends the handler: no request arrives any more.
+    /// Ends the handler: no further request is received.
     pub(super) fn forget(&self) {
         self.job.active_messages().end(&self.listening);
     }

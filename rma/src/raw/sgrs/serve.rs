@@ -17,7 +17,7 @@ use crate::raw::layouts::{reach, refused};
 
 const OP: &str = "serve a transfer of lists";
 
-/// The layouts of one origin, by its names for them.
+/// The layouts of one origin, by the origin's names.
 #[derive(Debug, Default)]
 struct Known {
     version: u32,

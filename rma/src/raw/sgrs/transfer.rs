@@ -17,7 +17,7 @@ use super::serve::decide;
 use crate::raw::layouts::{Action, Layouts, refused};
 use crate::raw::{Access, RawWindow, Request as Single, Target};
 
-/// Longest wire form of a layout that is sent.
+/// Maximum length of the wire form of a layout that is sent.
 const MAX_WIRE_BYTES: usize = 64 << 10;
 /// How long the target waits for lists to complete after all origins have reported that theirs are complete.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ impl RawWindow {
         self.operations.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
     }
 
-    /// Does the deferred transfers to `target`, in order. An error ends them, and is stored for
+    /// Carries out the deferred transfers to `target`, in order. An error ends them, and is stored for
     /// [`check_lists`](Self::check_lists).
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl RawWindow {
         track.check()
     }
 
-    /// Does one part of a transfer: has the lists of both ranks posted.
+    /// Carries out one part of a transfer: the lists of both ranks are posted.
     #[allow(clippy::too_many_arguments)]
     fn part(
         &self,

@@ -1,4 +1,4 @@
-//! The configurations of the device that all checks run over.
+//! The configurations of the device over which all checks run.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock};
@@ -57,7 +57,7 @@ const VERBS: &[Config] = &[
     row("network, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
 ];
 
-/// Whether the environment demands a network, verbs or tcp, over which all configurations then run.
+/// Whether the environment selects a network, verbs or tcp, over which all configurations then run.
 pub(crate) fn verbs() -> bool {
     static VERBS: LazyLock<bool> =
         LazyLock::new(|| std::env::var("FARSIDE_DEVICE").is_ok_and(|d| matches!(&*d, "verbs" | "route" | "tcp")));
@@ -143,7 +143,7 @@ impl Config {
     }
 }
 
-/// The numbers of ranks that checks run with: all, or fewer in a quick run and on slow devices.
+/// The numbers of ranks with which checks run: all, or fewer in a quick run and on slow devices.
 pub(crate) fn ranks() -> &'static [u32] {
     match (verbs(), quick()) {
         (true, _) => &[2, 3, 4],

@@ -15,5 +15,5 @@ pub(crate) mod values;
 use config::Config;
 use farside_rma::{Result, Team};
 
-/// A check of one operation under one synchronization, as one rank runs it.
+/// A check of one operation under one synchronization, which every rank runs.
 pub(crate) type Check = fn(&Team, &Config) -> Result<()>;

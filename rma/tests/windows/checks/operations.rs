@@ -6,7 +6,7 @@ use super::config::{self, Config};
 use super::sync::{Sync, Win};
 use super::values::{Value, initial, written};
 
-/// Elements that one origin owns at every target: whole pages of all types for a few ranks together.
+/// The number of elements that one origin owns at every target: whole pages of all types for a few ranks together.
 pub(crate) const PART: usize = 1201;
 
 /// Lengths that add up to a part: single elements, lengths below and above that of one request, and bulk.
@@ -21,8 +21,8 @@ fn pieces(part: usize) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Number of elements that are accumulated. Less bulk in a quick run over verbs, where each is a message, but more than
-/// the 256 that may be in progress there.
+/// Number of elements that are accumulated. It is smaller in a quick run over verbs, where each element is a message,
+/// but exceeds the 256 messages that may be in progress there.
 fn accumulated() -> usize {
     if config::verbs() && config::quick() { PART - 800 } else { PART }
 }

@@ -105,7 +105,7 @@ pub(crate) fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Resul
 /// both are complete. Rank 0 sends nothing itself and is busy elsewhere while the others write to it.
 pub(crate) fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const LEN: usize = 9001;
-    // More than a page.
+    // The length is more than a page.
     const END: usize = 700;
     let (p, me) = (team.size(), team.rank());
     let mut win = Win::<u64>::new(team, config, sync, (p - 1) * LEN)?;
@@ -127,7 +127,7 @@ pub(crate) fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Resu
                 assert_eq!(*x, (i % LEN) as u64 + round * 1_000_000, "element {i}, round {round}");
             }
         };
-        // Checked as soon as the epoch is closed, since a barrier would hide late operations.
+        // The data are checked as soon as the epoch is closed, since a barrier would hide late operations.
         match &mut win {
             Win::Active(w) => {
                 check(w.local()?);

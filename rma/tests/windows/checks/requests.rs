@@ -5,7 +5,7 @@ use farside_rma::{Assert, LockWindow, Op, PassiveEpoch, Request, Result, Team, b
 use super::config::{self, Config, Memory};
 use super::values::{initial, written};
 
-/// The way to complete a request.
+/// How a request is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Complete {
     Wait,
@@ -132,7 +132,7 @@ pub(crate) fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
     window.free()
 }
 
-/// Sums of all ranks to all elements.
+/// All ranks add to all elements of all ranks.
 pub(crate) fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;

@@ -40,16 +40,16 @@ fn moves<T: Value>(height: usize) -> Result<Vec<(Named<T>, Named<T>)>> {
     let others: Vec<_> = every_second.iter().rev().map(|r| r.start + COLUMNS..r.end + COLUMNS).collect();
     let other: Named<T> = (Selection::ranges(&others)?, others.iter().cloned().flatten().collect());
     Ok(vec![
-        // Strided on both sides, with blocks of different lengths.
+        // These are strided on both sides, with blocks of different lengths.
         (matrix(height, 0..height, 0..10)?, matrix(height, 0..height, 0..10)?),
         (matrix(height, 0..height / 2, 10..30)?, matrix(height, 0..height, 10..20)?),
-        // One side consecutive.
+        // One side of these is consecutive.
         (matrix(height, 0..height, 30..40)?, packed(end, 10 * height)?),
         (packed(7, height * 15)?, matrix(height, 0..height, 23..38)?),
-        // Lists, one of them descending.
+        // These are lists, one of them descending.
         (packed(100, height / 2 * 3)?, second),
         (packed(200, height / 2 * 3)?, other),
-        // One block on both sides of a row, and the rest.
+        // These are one block on both sides of a row, and the rest.
         (matrix(height, 3..4, 38..COLUMNS)?, matrix(height, 0..1, 38..COLUMNS)?),
         (matrix(height, 1..height, 38..COLUMNS)?, matrix(height, 1..height, 38..COLUMNS)?),
     ])

@@ -17,7 +17,7 @@ pub(crate) enum Sync {
     LockShared,
     /// Exclusive locks of the targets, one after the other.
     LockExclusive,
-    /// All targets at once, completed by flush.
+    /// Locks of all targets together; operations are completed by flush.
     LockAll,
 }
 
@@ -99,13 +99,13 @@ impl<T: Element> Win<T> {
             (Win::Active(w), _) => w.expose(&all, none, |x| x.start(&all, none, |e| body(e, &all))),
             (Win::Passive(w), Sync::LockAll) => w.lock_all(none, |e| {
                 body(e, &all)?;
-                // Completes by single targets, then all.
+                // Completes the operations of single targets, then all.
                 e.flush(me)?;
                 e.flush_all()
             }),
             (Win::Passive(w), _) => {
                 let kind = if sync == Sync::LockShared { LockKind::Shared } else { LockKind::Exclusive };
-                // Every rank starts with another target.
+                // Every rank starts with a different target.
                 (0..all.len()).map(|i| (me + i) % all.len()).try_for_each(|t| w.lock(kind, t, none, |e| body(e, &[t])))
             }
         }

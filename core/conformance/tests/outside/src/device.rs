@@ -1,5 +1,5 @@
-//! A device whose ranks are threads that exchange messages over channels. Each rank has a server thread, which does to
-//! the rank's memory what requests of other ranks ask for, and replies. The device has no more than it must have:
+//! A device whose ranks are threads that exchange messages over channels. Each rank has a server thread, which carries
+//! out the requests of other ranks on the rank's memory, and replies. The device has only the required features:
 //! packets, writes, reads and atomics on words of 8 bytes.
 
 use std::cell::{Cell, RefCell};
@@ -22,9 +22,9 @@ use farside_core::{Error, ErrorKind, Result};
 
 const NAME: &str = "channels";
 const MAX_PACKET: usize = 2048;
-pub const MOST_PACKETS: usize = 50; // that may wait for one rank
+pub const MAX_PACKETS: usize = 50; // that may wait for one rank
 
-/// A place as its owner knows it.
+/// A remote address at its owner.
 #[derive(Debug)]
 struct Target {
     key: u64,
@@ -57,7 +57,7 @@ struct Request {
 struct Inbox {
     packets: VecDeque<(u32, Vec<u8>)>,
     replies: Vec<(u64, std::result::Result<Vec<u8>, ErrorKind>)>,
-    /// The memory of this rank has changed since its last poll.
+    /// Whether the memory of this rank has changed since its last poll.
     changed: bool,
     ended: Option<Leave>,
 }
@@ -91,7 +91,7 @@ impl Rank {
         self.event.notify_one();
     }
 
-    /// Does what a request asks for; the bytes of the reply.
+    /// Carries out a request; returns the bytes of the reply.
     fn act(&self, at: &Target, action: Action) -> std::result::Result<Vec<u8>, ErrorKind> {
         let (len, is_word) = match &action {
             Action::Write(bytes) => (bytes.len(), false),
@@ -237,7 +237,7 @@ impl Channels {
             return Err(self.fail(ErrorKind::BadArgument, "send a packet", peer));
         }
         let (to, len) = (self.peer(peer)?, packet.len());
-        if to.inbox().packets.len() >= MOST_PACKETS {
+        if to.inbox().packets.len() >= MAX_PACKETS {
             return Ok(Posted::Busy);
         }
         to.change(|inbox| inbox.packets.push_back((self.me, packet)));

@@ -9,7 +9,7 @@ mod lock;
 mod pscw;
 
 use block::Block;
-use device::{Channels, MOST_PACKETS, Network};
+use device::{Channels, MAX_PACKETS, Network};
 use exchange::Exchange;
 use farside_conformance::{Setup, Subject};
 use farside_core::settings::Settings;
@@ -63,7 +63,7 @@ fn main() -> Result<()> {
         Job::threads_on(ranks as usize, &settings, |rank| Ok(Box::new(Channels::new(&network, rank))), body).map(drop)
     };
     for (name, user_memory) in [("channels", false), ("channels, user memory", true)] {
-        let packet_room: farside_conformance::PacketRoom = Box::new(|_| MOST_PACKETS..=MOST_PACKETS);
+        let packet_room: farside_conformance::PacketRoom = Box::new(|_| MAX_PACKETS..=MAX_PACKETS);
         let setup = Setup { user_memory, quick: true, packet_room: Some(packet_room), ..Setup::default() };
         let report = farside_conformance::run(&Subject { name, setup, launch: &launch }, |_| true);
         println!("{report}");

@@ -19,7 +19,7 @@ pub(crate) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// An action of the part as one of the whole.
+    /// Translates an action of the part into one of the whole schedule.
     ///
     /// # Panics
     /// If the part lends memory or enters the barrier in the switch: a mistake of the algorithm.
@@ -55,7 +55,8 @@ impl Builder {
             };
             joined(slices.iter().flat_map(|s| s.blocks().flat_map(|b| of(s.buffer)[b as usize].iter().copied())))
         };
-        // The steps that stand for each step of the part: of a copy that is left out, those that it waits for.
+        // The steps that represent each step of the part. A copy that is omitted is represented by the steps for which
+        // it waits.
         let mut numbers: Vec<Vec<u32>> = Vec::with_capacity(schedule.len());
         let mut waited = Vec::new();
         for step in schedule.steps() {
@@ -71,7 +72,7 @@ impl Builder {
                 numbers.push(after);
             }
         }
-        // Later steps for which all others come first need only wait for the last ones.
+        // Later steps that wait for all of these need only wait for the last ones.
         waited.sort_unstable();
         self.open.retain(|step| waited.binary_search(step).is_err());
     }

@@ -131,7 +131,7 @@ impl<'a> Graph<'a> {
     }
 
     fn find_dependents(&mut self) {
-        // Counted, then placed.
+        // The dependents are first counted, then stored.
         for (r, schedule) in self.schedules.iter().enumerate() {
             let first = self.first[r] as usize;
             schedule.steps().flat_map(|s| s.after).for_each(|d| self.start[first + *d as usize + 1] += 1);

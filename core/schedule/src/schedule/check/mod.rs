@@ -1,10 +1,10 @@
 //! Runs the schedules of all ranks symbolically: each block carries the ranks whose contributions it holds, in their
-//! order. So an algorithm is shown to be right for a number of ranks without a device.
+//! order. So an algorithm can be proved correct for a number of ranks without a device.
 //!
 //! The check finds: a step that reads a block without content; a result that is not what the operation requires;
 //! contributions that are lost, doubled or out of the order of the ranks; messages of unequal shape; messages without a
 //! send or without a receive; tags used twice; steps that touch the same block without being ordered; and steps that
-//! wait for each other forever, also if only because a send is complete no sooner than its receive has begun.
+//! wait for each other forever, even if only because a send is not complete before its receive has begun.
 
 mod faults;
 mod graph;
@@ -30,9 +30,9 @@ pub struct Cost {
     pub reduced: Vec<u64>,
     /// Rounds if each rank sends and receives at most one message in a round, each in the order of its steps.
     pub rounds: u32,
-    /// Messages in the longest chain in which each message waits for the one before.
+    /// Number of messages in the longest chain in which each message waits for the previous one.
     pub chain: u32,
-    /// The most blocks of scratch of any rank.
+    /// Maximum number of scratch blocks of a rank.
     pub scratch: u32,
     /// Whether all blocks of a reduction have the same bracketing, so that the result of an element does not depend on
     /// its position in the vector.

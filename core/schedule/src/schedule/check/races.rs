@@ -16,7 +16,7 @@ struct Touched {
     lent: [u32; 2],
 }
 
-/// A loan as one of its ranks has it: the step that lends or borrows it, and the steps that use it.
+/// A loan at one of its two ranks: the step that lends or borrows it, and the steps that use it.
 #[derive(Clone, Debug)]
 struct Loan {
     /// Whether this rank lends, the other rank, and the tag.

@@ -4,12 +4,12 @@
 use super::graph::{Graph, Node};
 use crate::schedule::{Action, Port};
 
-/// The number of rounds of the schedules of all ranks. A message goes in the first round after the rounds in which its
-/// rank received the messages on which it depends, and after the round of the message that its rank sends before it. It
-/// is received in that round, or in a later one if other messages are received first. Blocks that are sent in a round
-/// may be overwritten by a message received in the same round.
+/// The number of rounds of the schedules of all ranks. A message is sent in the first round after the rounds in which
+/// its rank received the messages on which it depends, and after the round of the message that its rank sends before
+/// it. It is received in that round, or in a later one if other messages are received first. Blocks that are sent in a
+/// round may be overwritten by a message received in the same round.
 ///
-/// The steps must end. If a rank cannot receive in the order of its steps, only the rounds that can be counted are.
+/// The steps must end. If a rank cannot receive in the order of its steps, only a part of the rounds can be counted.
 pub(crate) fn rounds(graph: &Graph<'_>) -> u32 {
     let mut walk = Walk { graph, missing: vec![0; graph.len()], passed: vec![0; graph.len()], ready: Vec::new() };
     // For each step: the next step on the same port.
@@ -41,7 +41,7 @@ pub(crate) fn rounds(graph: &Graph<'_>) -> u32 {
                 (passed, passed + 1)
             }
             Some((Port::In, _)) => (passed + 1, passed + 1),
-            // To the switch, and back when all are there.
+            // The message to the switch, and the answer when all have arrived.
             None if graph.action(node) == Action::EnterSwitch => {
                 in_switch.push(node);
                 if in_switch.len() < graph.schedules.len() {

@@ -34,7 +34,7 @@ pub(crate) struct Run<'a> {
     graph: &'a Graph<'a>,
     commutative: bool,
     sizes: &'a [Vec<u64>],
-    /// Whether size numbers are counted alike at all ranks.
+    /// Whether size numbers have the same meaning at all ranks.
     numbered_alike: bool,
     state: Vec<State>,
     /// For each step: the number of steps that it still waits for.
@@ -47,7 +47,7 @@ pub(crate) struct Run<'a> {
     memories: Vec<Memory>,
     sets: Sets,
     ready: VecDeque<Node>,
-    /// Ranks that wait in the barrier of the switch, by the steps in which they do.
+    /// The steps in which ranks wait in the barrier of the switch.
     in_switch: Vec<Node>,
     moved: Vec<Moved>,
     cost: Cost,
@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
         Fault::at(&self.graph.schedules[r as usize], i as usize, kind, what)
     }
 
-    /// Elements of a block of size number `size` at a rank, or 1 where sizes are not known.
+    /// Elements of a block of size number `size` at a rank, or 1 if sizes are not known.
     fn count(&self, r: u32, size: u32) -> u64 {
         self.sizes.get(r as usize).and_then(|s| s.get(size as usize)).copied().unwrap_or(1)
     }
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         Ok(done + 1)
     }
 
-    /// A rank enters the barrier of the switch. The last one lets all continue. Returns the number of steps that this
+    /// Enters the barrier of the switch. The last rank lets all continue. Returns the number of steps that this
     /// completes.
     fn enter_switch(&mut self, node: Node) -> Result<usize, Fault> {
         if self.in_switch.iter().any(|other| other.0 == node.0) {
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
         self.cost.elements[rank as usize] += self.moved.iter().map(|m| m.elements).sum::<u64>();
     }
 
-    /// A step takes over the knowledge of the steps before it.
+    /// Adds the knowledge of the steps before it to a step.
     fn follow(&mut self, node: Node, after: &[u32]) {
         let at = self.graph.index(node);
         for dep in after {
@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A receiving step takes over the knowledge of the sending step.
+    /// Adds the knowledge of the sending step to the receiving step.
     fn arrive(&mut self, out: Node, into: Node) {
         let (from, at) = (self.graph.index(out), self.graph.index(into));
         self.chain[at] = self.chain[at].max(self.chain[from] + 1);

@@ -1,8 +1,8 @@
 //! Predicts how long a collective takes, by walking the schedules of all ranks in virtual time.
 //!
 //! One event loop serves all models ([`Model`]): LogP, LogGP, LogGOPS, pLogP, LoP, and the one-port model with latency,
-//! bandwidth and reduction costs. Schedules are made rank by rank and kept as a few bytes for each step; steps are
-//! decoded in pieces as their rank reaches them, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine,
+//! bandwidth and reduction costs. Schedules are made rank by rank and stored as a few bytes per step; steps are decoded
+//! in pieces when their rank reaches them, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine,
 //! "LogGOPSim" (2010).
 
 mod program;
@@ -44,8 +44,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Ranks that share nodes. They share the network interface of their node too, in addition to which each has one of its
-/// own for messages within the node.
+/// Ranks that share nodes. They also share the network interface of their node; in addition, each has its own interface
+/// for messages within the node.
 #[derive(Clone, Copy)]
 pub struct OnNodes<'a> {
     /// The model of messages within a node.
@@ -73,8 +73,8 @@ pub fn predict<M: Model>(
     watch(size, of, bytes, model, |_| {})
 }
 
-/// Predicts an algorithm for a call of which several ranks share nodes ([`Call::nodes`]), where `of(rank)` is the call at a
-/// rank, `model` that of the network between the nodes, and `within` that within them.
+/// Predicts an algorithm for a call of which several ranks share nodes ([`Call::nodes`]), where `of(rank)` is the call
+/// at a rank, `model` is the model of the network between the nodes, and `within` that within them.
 ///
 /// # Errors
 /// The errors of [`predict`].

@@ -24,17 +24,18 @@ pub(crate) struct Decoded {
     pub(crate) peer: u32,
     pub(crate) tag: u32,
     pub(crate) bytes: u64,
-    /// Number of steps of the same stretch for which the step waits; they follow, each as the distance back to it.
+    /// Number of steps of the same stretch for which the step waits; they follow, each as the distance back to the
+    /// step.
     pub(crate) after: u32,
 }
 
-/// The steps of a rank in stretches: each step of a stretch waits for all steps of the stretches before. Numbers are in
-/// base 128, low digits first.
+/// The steps of a rank in stretches: each step of a stretch waits for all steps of the earlier stretches. Numbers are
+/// in base 128, low digits first.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     code: Box<[u8]>,
     at: u32,
-    /// Numbers of messages that the rank sends and receives.
+    /// The number of messages that the rank sends, and that it receives.
     pub(crate) sends: u32,
     pub(crate) receives: u32,
 }

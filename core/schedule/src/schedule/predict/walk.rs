@@ -16,7 +16,7 @@ pub struct Prediction {
     pub ends: Vec<f64>,
     /// Number of messages and signals.
     pub messages: u64,
-    /// The most steps of all ranks that were decoded at the same time.
+    /// Maximum number of steps, of all ranks, that were decoded at the same time.
     pub steps: usize,
     /// Bytes of all encoded schedules.
     pub bytes: usize,
@@ -38,7 +38,7 @@ pub struct Moment {
     pub(crate) reduces: bool,
 }
 
-/// Stands for no step.
+/// The number that means no step.
 const NONE: u32 = u32::MAX;
 
 /// Flag in the second number of an event: a message is at the receiver's port.
@@ -67,7 +67,7 @@ struct Step {
 #[derive(Clone, Debug, Default)]
 struct Out {
     free: f64,
-    /// Ranks and their steps.
+    /// The queued steps, with their ranks.
     queue: VecDeque<(u32, u32)>,
 }
 
@@ -98,9 +98,9 @@ struct Message {
 enum Side {
     /// The message can be at the receiver's port from this time on, and waits for the receive.
     Sent(f64, u32),
-    /// The message is through the receiver's port from this time on.
+    /// The message has passed the receiver's port at this time.
     Through(f64),
-    /// The receive has begun, by this step.
+    /// This step has begun the receive.
     Receives(u32),
 }
 
@@ -109,11 +109,11 @@ pub(crate) struct Walk<'a, M, F> {
     nodes: Option<OnNodes<'a>>,
     observe: F,
     ranks: Vec<Rank>,
-    /// By [port](Self::port).
+    /// Indexed by [port](Self::port).
     out: Vec<Out>,
     /// Times at which the receiving sides of the network interfaces are free.
     into: Vec<f64>,
-    /// Events by the bits of their time, which have its order since it is never negative.
+    /// Events by the bits of their time, which have the order of the times since these are never negative.
     events: BTreeMap<u64, Vec<Event>>,
     /// Empty lists of events, for reuse.
     spare: Vec<Vec<Event>>,
@@ -185,13 +185,13 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         Ok(self.result)
     }
 
-    /// The nodes, if both ranks are on one.
+    /// The nodes, if both ranks are on the same node.
     fn within(&self, rank: u32, peer: u32) -> Option<&OnNodes<'a>> {
         self.nodes.as_ref().filter(|on| on.nodes[rank as usize] == on.nodes[peer as usize])
     }
 
-    /// The network interface at `rank` of messages between it and `peer`. Ranks of a node share one, in addition to one
-    /// of each for messages within the node.
+    /// The network interface of `rank` for messages between it and `peer`. Ranks of a node share one; in addition, each
+    /// has one for messages within the node.
     fn port(&self, rank: u32, peer: u32) -> usize {
         match (&self.nodes, self.within(rank, peer)) {
             (_, Some(on)) => on.nodes.len() + rank as usize,
@@ -228,7 +228,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
             return;
         }
         let len = rank.program.number();
-        // Pairs of a step and a step that waits for it; then the second ones in the order of the first.
+        // Pairs of a step and a step that waits for it, sorted by the former; then the latter are stored in this order.
         let mut pairs = Vec::new();
         for i in 0..len {
             let d = rank.program.step();
@@ -310,8 +310,8 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         (self.observe)(Moment { rank: r, step: self.ranks[r as usize].first + i, start, end, reduces });
     }
 
-    /// Whether a send has the port now. If not it queues; only the first send of the queue has an event, at the time
-    /// when the port is free.
+    /// Returns whether a send has the port now. If not, queues it; only the first send of the queue has an event, at
+    /// the time at which the port is free.
     fn takes_port(&mut self, now: f64, step: (u32, u32), peer: u32) -> bool {
         let port = self.port(step.0, peer);
         let out = &mut self.out[port];
@@ -335,7 +335,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         if out.queue.front() == Some(&(r, i)) {
             out.queue.pop_front();
         }
-        // The next send of the queue has the port when it is free.
+        // The next send of the queue gets the port when it is free.
         if let Some(next) = out.queue.front().copied() {
             self.push(start + cost.port, (next.0, next.1, NONE));
         }
@@ -365,8 +365,8 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         self.complete(r, i, start + cost.done);
     }
 
-    /// A rank sends its message to the switch. When all have done so, all get an answer, as an event with a number that no
-    /// step without a message has.
+    /// Sends a rank's message to the switch. When all have done so, all get an answer, as an event with a number that
+    /// no other step without a message has.
     fn enter_switch(&mut self, now: f64, r: u32, i: u32) {
         let sending = self.model.send(0, 1);
         let start = processor(&mut self.ranks[r as usize], now, sending.overhead);
@@ -378,13 +378,13 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
             return;
         }
         let (entered, latest) = std::mem::take(&mut self.in_switch);
-        // To the switch or from it, without the overheads of processors.
+        // The time to the switch or from it, without the overheads of processors.
         let way = sending.transit - sending.overhead + self.model.receive(0, 1, 1).transfer;
         let answered = latest + 2.0 * way + self.model.switch(self.ranks.len() as u32);
         entered.into_iter().for_each(|(r, i)| self.push(answered, (r, i, 0)));
     }
 
-    /// A message arrives at the port.
+    /// Handles the arrival of a message at the port.
     fn arrives(&mut self, now: f64, place: u32) {
         let message = self.messages[place as usize];
         self.places.push(place);
@@ -402,7 +402,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         }
     }
 
-    /// The message of a step is through the port at `time`.
+    /// Handles a message of a step that has passed the port at `time`.
     fn through(&mut self, now: f64, time: f64, r: u32, i: u32) {
         let step = self.ranks[r as usize].stretch[i as usize];
         let time = time.max(step.ready);
@@ -416,7 +416,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         }
     }
 
-    /// The processor takes a message, and reduces it.
+    /// Lets the processor take a message and reduce it.
     fn process(&mut self, now: f64, r: u32, i: u32, step: Step) {
         let (overhead, reduction) = (self.overhead(r, step), self.reduction(step));
         let start = processor(&mut self.ranks[r as usize], now, overhead + reduction);
@@ -440,7 +440,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         if step.kind == Kind::ReceiveReduce { self.model.reduce(step.bytes) } else { 0.0 }
     }
 
-    /// Steps that wait for a step may start at `done`.
+    /// Lets the steps that wait for a step start at `done`.
     fn complete(&mut self, r: u32, i: u32, done: f64) {
         let rank = &mut self.ranks[r as usize];
         rank.end = rank.end.max(done);
@@ -463,7 +463,8 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
     }
 }
 
-/// Takes the processor for `overhead`, from `now` or from when it is free. A step without overhead needs no processor.
+/// Occupies the processor for `overhead`, from `now` or from the time at which it is free. A step without overhead
+/// needs no processor.
 fn processor(rank: &mut Rank, now: f64, overhead: f64) -> f64 {
     if overhead == 0.0 {
         return now;

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
 //! Atomics that are atomic among those of one interface only, as those of an HCA may be (`IBV_ATOMIC_HCA`).
 //!
-//! The interface of a rank keeps the words of 8 bytes that atomics of other ranks change, and writes them back some time
-//! later, and before it does anything else: so a rank that learns of an atomic by a message, or by an answer, sees its
-//! effect. An atomic of the rank itself by its interface is written back at once. Until then the rank's processor reads
-//! the previous value, and what it stores into the word is lost.
+//! The interface of a rank keeps the words of 8 bytes that atomics of other ranks change, and writes them back some
+//! time later, and before it does anything else: so a rank that learns of an atomic by a message, or by an answer, sees
+//! its effect. An atomic of the rank itself through its interface is written back immediately. Until then the rank's
+//! processor reads the previous value, and what it stores into the word is lost.
 
 use std::rc::Rc;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 /// Time between the error state and the final poll of the completion queue. Completions of acknowledged requests arrive
-/// before the peer can ask for another responder; the time is for receives that were begun but not acknowledged, which
+/// before the peer can request another responder; the time is for receives that were begun but not acknowledged, which
 /// complete within milliseconds. `IBV_EVENT_QP_LAST_WQE_REACHED` would tell when they have, but Soft-RoCE does not
 /// raise it.
 const FLUSH: Duration = Duration::from_secs(1);

@@ -199,7 +199,8 @@ impl LocalPorts {
         for (gid_index, candidate, why_not) in judge(gids(device, port, ethernet, interfaces), set) {
             let gid = gid(candidate.address);
             let name = format!("{device} port {port} ({link}), GID {gid_index} {}", Ipv6Addr::from(gid));
-            let full = (self.ports.len() == CANDIDATES).then(|| "there are too many others".to_owned());
+            let full = (self.ports.len() == CANDIDATES)
+                .then(|| format!("the rank has {CANDIDATES} others already, the maximum"));
             if let Some(why) = why_not.or(full) {
                 self.refused.push(format!("{name}: {why}"));
                 continue;

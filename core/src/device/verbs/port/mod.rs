@@ -151,8 +151,9 @@ mod tests {
 
     #[test]
     fn rank_without_a_device_has_its_own_error_and_the_others_hear_of_it() {
-        let none = || Err(Error::new(ErrorKind::Setting, "read FARSIDE_VERBS_DEVICE").cause("no device is called x"));
-        let errors = errors(vec![none(), none(), Ok(LocalPorts::default())]);
+        let no_device =
+            || Err(Error::new(ErrorKind::Setting, "read FARSIDE_VERBS_DEVICE").cause("no device is called x"));
+        let errors = errors(vec![no_device(), no_device(), Ok(LocalPorts::default())]);
         assert_eq!(errors[0].kind(), ErrorKind::Setting, "{}", errors[0]);
         assert_eq!(errors[2].kind(), ErrorKind::Unsupported, "{}", errors[2]);
     }
