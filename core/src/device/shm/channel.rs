@@ -7,18 +7,27 @@
 //! then the rank that has received the packet in it. The owner sends its next short packet through it, and all other
 //! packets through the ring.
 //!
+//! The same holds for the lines of a longer packet. Two ranks share two *cells* for them, one in the segment of each, and
+//! each cell belongs to one of the two ranks: at first to the rank in whose segment it is, then to the rank that has
+//! received the packet in it. The receiver fetches its lines for writing, so that they move once, with their bytes, and
+//! are in the right cache for the next packet in the other direction. The reply line, or a slot in the ring, names
+//! the cell. A rank without a cell sends the bytes through the ring, where each line moves twice for a packet: to be written,
+//! and to be read.
+//!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
 //! | marker of the reply line: length, packet number, direction | sender: after the bytes | receiver: before the bytes | Release / Acquire |
+//! | bytes of a cell | the rank that it belongs to: before the marker in the ring | receiver: after the marker | plain, ordered by the marker |
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::layout::Layout;
+use super::layout::{CELL_START, LINE, Layout};
 use super::ring::{Popped, READY, Ring};
 use crate::device::{Block, SHORT_WORDS, ShortPacket};
+use crate::memory::copy;
 use crate::memory::segment::Mapping;
-use crate::memory::words::{Memory, Word, store_packet};
+use crate::memory::words::{Memory, Word, fetch_to_write, store_packet};
 
 /// Length of the longest short packet; the reply line has room for it behind the marker.
 pub(super) const SHORT: usize = 8 * SHORT_WORDS;
@@ -27,6 +36,17 @@ pub(super) const SHORT: usize = 8 * SHORT_WORDS;
 const LENGTH: u64 = DOWN - 1;
 const DOWN: u64 = 1 << 6;
 const NUMBER_SHIFT: u32 = 7;
+/// In place of a length: the next words are the length of a packet in a cell, and the cell.
+const NAMES_CELL: u64 = LENGTH;
+
+/// A place for a packet of two ranks.
+#[derive(Debug)]
+struct SharedCell<M> {
+    memory: M,
+    at: usize,
+    /// Whether it belongs to this end.
+    is_own: Cell<bool>,
+}
 
 /// One rank's end of a channel: packets to a peer, and packets from that peer.
 #[derive(Debug)]
@@ -39,6 +59,10 @@ pub(super) struct Channel<M: Memory = Mapping> {
     reply_line: M::Line,
     /// Whether this end owns the reply line: the packet in it was received.
     owns_reply_line: Cell<bool>,
+    /// The cells in this rank's segment and in the peer's.
+    cells: [SharedCell<M>; 2],
+    /// Maximum length of a packet.
+    max_packet: usize,
     /// The bit of the direction in markers of the reply line, of packets to the peer and from it.
     down: [u64; 2],
     /// Packets sent.
@@ -59,6 +83,12 @@ impl<M: Memory + Clone> Channel<M> {
             reply_line: lower.1.line(layout.reply_line(higher.0)),
             // A rank does not use a reply line with itself.
             owns_reply_line: Cell::new(own.0 < peer.0),
+            cells: [(own, peer.0), (peer, own.0)].map(|((holder, memory), other)| SharedCell {
+                memory: memory.clone(),
+                at: layout.cell(other) + CELL_START,
+                is_own: Cell::new(holder == own.0 && holder != other),
+            }),
+            max_packet: layout.max_packet(),
             down: if own.0 < peer.0 { [0, DOWN] } else { [DOWN, 0] },
             sent: Cell::new(0),
             received: Cell::new(0),
@@ -74,15 +104,34 @@ impl<M: Memory + Clone> Channel<M> {
         if len <= SHORT {
             let mut bytes = [0; SHORT];
             // SAFETY: the blocks are valid by the contract, and all fit.
-            unsafe { store_packet(header, body, bytes.as_mut_ptr()) };
+            unsafe { store_packet(header, body, bytes.as_mut_ptr(), copy::store) };
             let mut words = [0; SHORT_WORDS];
             for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
                 *word = u64::from_le_bytes(*bytes);
             }
             return self.push_short(&ShortPacket::new(words, len));
         }
-        // SAFETY: the same contract.
-        let sent = unsafe { self.outgoing.push(header, body, len, self.sent.get()) };
+        let number = self.sent.get();
+        let sent = match self.cells.iter().position(|cell| cell.is_own.get()) {
+            Some(index) => {
+                // The peer counts the cells from its end.
+                let (cell, name) = (&self.cells[index], 1 - index as u64);
+                assert!(len <= self.max_packet, "a packet of {len} bytes");
+                // SAFETY: as long as a cell; it belongs to this end. The blocks are valid by the contract.
+                let store = || unsafe { cell.memory.store_packet(cell.at, header, body, copy::store) };
+                let sent = if self.owns_reply_line.replace(false) {
+                    store();
+                    self.reply([len as u64, name], NAMES_CELL);
+                    true
+                } else {
+                    self.outgoing.push_in_cell(len, number, name, store)
+                };
+                cell.is_own.set(!sent);
+                sent
+            }
+            // SAFETY: the same contract.
+            None => unsafe { self.outgoing.push(header, body, len, number) },
+        };
         self.count(sent)
     }
 
@@ -90,7 +139,7 @@ impl<M: Memory + Clone> Channel<M> {
     #[inline(always)]
     pub(super) fn push_short(&self, packet: &ShortPacket) -> bool {
         let sent = if self.owns_reply_line.replace(false) {
-            self.reply(packet);
+            self.reply(packet.words(), packet.len() as u64);
             true
         } else {
             self.outgoing.push_short(packet, self.sent.get())
@@ -107,12 +156,12 @@ impl<M: Memory + Clone> Channel<M> {
 
     /// Writes a packet into the reply line, whose previous packet was received.
     #[inline(always)]
-    fn reply(&self, packet: &ShortPacket) {
-        for (place, word) in self.reply_line[1..].iter().zip(packet.words()) {
+    fn reply<const N: usize>(&self, words: [u64; N], len: u64) {
+        for (place, word) in self.reply_line[1..].iter().zip(words) {
             // Relaxed: ordered by the marker.
             place.store(word, Ordering::Relaxed);
         }
-        let marker = READY | self.sent.get() << NUMBER_SHIFT | self.down[0] | packet.len() as u64;
+        let marker = READY | self.sent.get() << NUMBER_SHIFT | self.down[0] | len;
         // Release: pairs with the receiver's Acquire of the marker and orders the bytes before it.
         self.reply_line[0].store(marker, Ordering::Release);
     }
@@ -151,14 +200,38 @@ impl<M: Memory + Clone> Channel<M> {
                 Popped::Empty => Popped::Garbage(self.received.get()),
                 found => found,
             },
-            Popped::Packet(len) => {
+            Popped::InCell(len, cell) if !self.may_come(len, cell) => Popped::Garbage(cell),
+            found @ (Popped::Packet(_) | Popped::InCell(..)) => {
                 self.received.set(self.received.get() + 1);
                 // The next packet to the peer is often an answer.
                 self.outgoing.fetch_to_write(0);
-                Popped::Packet(len)
+                found
             }
             found => found,
         }
+    }
+
+    /// Whether a packet of `len` bytes may come in this cell, as its sender claims.
+    fn may_come(&self, len: usize, cell: u64) -> bool {
+        let cell = usize::try_from(cell).ok().and_then(|cell| self.cells.get(cell));
+        len <= self.max_packet && cell.is_some_and(|cell| !cell.is_own.get())
+    }
+
+    /// Memory and offset of the packet of `len` bytes in the cell, which was found. Its bytes stay until
+    /// [`own_cell`](Self::own_cell).
+    #[inline]
+    pub(super) fn cell(&self, len: usize, cell: u64) -> (&M, usize) {
+        let SharedCell { memory, at, .. } = &self.cells[cell as usize];
+        for line in (at - CELL_START..at + len).step_by(LINE) {
+            fetch_to_write(std::ptr::from_ref(memory.word(line)).cast());
+        }
+        (memory, *at)
+    }
+
+    /// Reports that the packet in the cell has been read. The cell belongs to this end now.
+    #[inline]
+    pub(super) fn own_cell(&self, cell: u64) {
+        self.cells[cell as usize].is_own.set(true);
     }
 
     /// Takes the next packet into `packet` if it is in the reply line.
@@ -171,7 +244,7 @@ impl<M: Memory + Clone> Channel<M> {
         }
         let len = (marker & LENGTH) as usize;
         if len > SHORT {
-            return Popped::Garbage(marker);
+            return self.pop_cell_of_reply(marker);
         }
         for (bytes, place) in packet.as_chunks_mut().0.iter_mut().zip(&self.reply_line[1..=SHORT_WORDS]) {
             // Relaxed: ordered by the marker.
@@ -180,6 +253,20 @@ impl<M: Memory + Clone> Channel<M> {
         self.received.set(self.received.get() + 1);
         self.owns_reply_line.set(true);
         Popped::Packet(len)
+    }
+
+    /// Takes the next packet, which is in a cell that the reply line with this marker names.
+    #[inline(never)]
+    fn pop_cell_of_reply(&self, marker: u64) -> Popped {
+        // Relaxed: ordered by the marker.
+        let [len, cell] = [1, 2].map(|word| self.reply_line[word].load(Ordering::Relaxed));
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if marker & LENGTH != NAMES_CELL || !self.may_come(len, cell) {
+            return Popped::Garbage(marker);
+        }
+        self.received.set(self.received.get() + 1);
+        self.owns_reply_line.set(true);
+        Popped::InCell(len, cell)
     }
 
     /// Takes the long packet of `len` bytes that was found. Returns the offset of its bytes in this rank's segment;
@@ -224,13 +311,27 @@ mod tests {
         })
     }
 
+    /// Takes the next packet into `packet`, also from a cell.
+    fn pop(channel: &Channel, packet: &mut [u8]) -> Popped {
+        match channel.pop(packet, usize::MAX) {
+            Popped::InCell(len, cell) => {
+                let (memory, at) = channel.cell(len, cell);
+                // SAFETY: the sender has written the packet.
+                unsafe { memory.load_packet(at, &mut packet[..len]) };
+                channel.own_cell(cell);
+                Popped::Packet(len)
+            }
+            found => found,
+        }
+    }
+
     #[test]
     fn channel_against_queues_both_ways_every_length_and_fill() {
         let [(_, lower), (_, higher)] = ends();
         let mut sides = [(&lower, VecDeque::new()), (&higher, VecDeque::new())];
         let mut packet = vec![0u8; LAYOUT.ring];
         let mut rng = StdRng::seed_from_u64(4321);
-        let (mut short, mut long, mut full, mut replies) = (0, 0, 0, 0);
+        let (mut short, mut long, mut full, mut replies, mut cells) = (0, 0, 0, 0, 0);
         for step in 0..400_000u32 {
             let x: u64 = rng.random();
             let me = (x >> 62 & 1) as usize;
@@ -241,6 +342,7 @@ mod tests {
                 let (channel, _) = &sides[me];
                 let body = [Block::of(tail.as_ptr(), tail.len())];
                 let held = channel.owns_reply_line.get();
+                let in_cell = len > SHORT && channel.cells.iter().any(|cell| cell.is_own.get());
                 // SAFETY: live slices, one sender per direction.
                 if unsafe { channel.push(head, &body, len) } {
                     replies += u32::from(held && !channel.owns_reply_line.get());
@@ -249,6 +351,7 @@ mod tests {
                     } else {
                         long += 1
                     }
+                    cells += u32::from(in_cell);
                     sides[1 - me].1.push_back(bytes);
                 } else {
                     full += 1;
@@ -256,7 +359,7 @@ mod tests {
             } else {
                 let (channel, expected) = &mut sides[me];
                 assert_eq!(channel.ready(), !expected.is_empty());
-                match channel.pop(&mut packet, usize::MAX) {
+                match pop(channel, &mut packet) {
                     Popped::Packet(len) => assert_eq!(packet[..len], expected.pop_front().unwrap()[..]),
                     other => {
                         assert_eq!(other, Popped::Empty);
@@ -265,9 +368,12 @@ mod tests {
                 }
             }
             assert!(!(lower.owns_reply_line.get() && higher.owns_reply_line.get()), "two owners of the reply line");
+            for (cell, same) in lower.cells.iter().zip(higher.cells.iter().rev()) {
+                assert!(!(cell.is_own.get() && same.is_own.get()), "two owners of a cell");
+            }
         }
         assert!(short > 10_000 && long > 10_000 && full > 100, "{short} {long} {full}");
-        assert!(replies > 5_000, "{replies}");
+        assert!(replies > 5_000 && cells > 5_000, "{replies} {cells}");
     }
 
     #[test]
@@ -306,17 +412,17 @@ mod tests {
             let mut packet = vec![0u8; LAYOUT.ring];
             let (mut sent, mut got) = (0, 0u64);
             while sent < N || got < N {
-                let body = [sent; 12];
-                let block = Block::of(body.as_ptr().cast(), 8 * (sent as usize % 12));
+                let body = [sent; 60];
+                let block = Block::of(body.as_ptr().cast(), 8 * (sent as usize % 60));
                 // SAFETY: a live array, one sender.
                 if sent < N && unsafe { channel.push(&sent.to_le_bytes(), &[block], 8 + block.len) } {
                     sent += 1;
                 } else {
                     std::thread::yield_now();
                 }
-                match channel.pop(&mut packet, usize::MAX) {
+                match pop(channel, &mut packet) {
                     Popped::Packet(len) => {
-                        assert_eq!(len, 8 + 8 * (got as usize % 12));
+                        assert_eq!(len, 8 + 8 * (got as usize % 60));
                         assert!(packet[..len].chunks(8).all(|c| c == got.to_le_bytes()), "packet {got}");
                         got += 1;
                     }
@@ -329,6 +435,38 @@ mod tests {
             t.spawn(move || run(&higher));
             run(&lower);
         });
+    }
+
+    /// Two ranks that answer each other, or send at the same time, use the cells alone.
+    #[test]
+    fn channel_sends_long_packets_back_in_the_cells_that_they_came_in() {
+        let [(_, lower), (_, higher)] = ends();
+        let mut packet = vec![0; LAYOUT.ring];
+        let bytes = vec![7; 2000];
+        // SAFETY: live bytes, one sender.
+        let send = |channel: &Channel| assert!(unsafe { channel.push(&bytes, &[], bytes.len()) });
+        let mut receive = |channel: &Channel, in_cell: bool| {
+            let found = channel.pop(&mut packet, usize::MAX);
+            assert_eq!(matches!(found, Popped::InCell(2000, _)), in_cell, "{found:?}");
+            if let Popped::InCell(_, cell) = found {
+                channel.own_cell(cell);
+            }
+        };
+        for _ in 0..10 {
+            send(&lower);
+            receive(&higher, true);
+            send(&higher);
+            receive(&lower, true);
+        }
+        for _ in 0..10 {
+            [&lower, &higher].into_iter().for_each(send);
+            [&lower, &higher].into_iter().for_each(|channel| receive(channel, true));
+        }
+        // A stream goes through the ring once the cells are at its receiver.
+        (0..3).for_each(|_| send(&lower));
+        [true, false, false].into_iter().for_each(|in_cell| receive(&higher, in_cell));
+        (0..3).for_each(|_| send(&higher));
+        [true, true, false].into_iter().for_each(|in_cell| receive(&lower, in_cell));
     }
 
     #[test]
@@ -350,5 +488,23 @@ mod tests {
         assert!(matches!(pop(), Popped::Garbage(_)));
         line.store(READY | DOWN, Ordering::SeqCst);
         assert_eq!(pop(), Popped::Packet(0));
+    }
+
+    #[test]
+    fn channel_with_a_cell_that_is_not_the_senders_or_too_short_is_garbage() {
+        // The receiver's own cell, cells that do not exist, and more bytes than fit.
+        for (cell, len) in [(0, 300), (2, 300), (u64::MAX, 300), (1, 2033)] {
+            let [(own, lower), _] = ends();
+            own.mapping().word(LAYOUT.ring(1) + 8).store(cell, Ordering::SeqCst);
+            own.mapping().word(LAYOUT.ring(1)).store(3 << 62 | len, Ordering::SeqCst);
+            let found = lower.pop(&mut vec![0; LAYOUT.ring], usize::MAX);
+            assert!(matches!(found, Popped::Garbage(_)), "{found:?}");
+            let [(own, lower), _] = ends();
+            for (at, word) in [(8, len), (16, cell), (0, READY | DOWN | NAMES_CELL)] {
+                own.mapping().word(LAYOUT.reply_line(1) + at).store(word, Ordering::SeqCst);
+            }
+            let found = lower.pop(&mut vec![0; LAYOUT.ring], usize::MAX);
+            assert!(matches!(found, Popped::Garbage(_)), "{found:?}");
+        }
     }
 }

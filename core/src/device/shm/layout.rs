@@ -11,17 +11,23 @@
 //!       heads of the packet rings, one line per source
 //!       reply lines, one per higher rank, none of them adjacent
 //!       packet rings, one per source
+//!       cells for long packets, one per other rank
 //!       turns, requests and bounce buffer of the target service; see `device::target`
 //! ```
 
 use std::ops::Range;
 
+use super::ring::max_packet;
 use crate::device::target;
 use crate::memory::segment::page_up;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside5");
+/// Longest message that goes through the ring if the ring does not set a lower limit.
+pub(super) const EAGER: usize = 16 << 10;
+/// Offset of a packet in its cell: the data of a message, which follows two words of headers, begins with a line.
+pub(super) const CELL_START: usize = LINE - 16;
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside6");
 pub(super) const IDENTITY: usize = 8;
 pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;
@@ -77,8 +83,20 @@ impl Layout {
         page_up(self.reply_line(self.ranks)) + source * self.ring
     }
 
+    /// Maximum length of a packet: that of the longest message that goes through the ring if the ring does not set a
+    /// lower limit ([`EAGER`]), with its headers. Where both ranks send at the same time, one long packet is faster than
+    /// several, which wait for each other.
+    pub(super) fn max_packet(&self) -> usize {
+        max_packet(self.ring).min(EAGER + LINE)
+    }
+
+    /// Offset of the cell that this rank shares with `peer` in this rank's segment.
+    pub(super) fn cell(&self, peer: usize) -> usize {
+        self.ring(self.ranks) + peer * (CELL_START + self.max_packet()).next_multiple_of(LINE)
+    }
+
     pub(super) fn service(&self) -> target::Layout {
-        target::Layout::new(self.ring(self.ranks), self.ranks, self.bounce)
+        target::Layout::new(page_up(self.cell(self.ranks)), self.ranks, self.bounce)
     }
 
     pub(super) fn len(&self) -> usize {

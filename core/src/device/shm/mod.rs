@@ -393,14 +393,23 @@ unsafe impl Device for ShmDevice {
                         short = len <= SHORT;
                         sink(Event::Packet { source: rank, bytes: &packet[..len] });
                     }
-                    Popped::Long(len) => {
-                        let at = self.own().at(channel.take_long(len));
-                        // SAFETY: inside the ring, in a segment that stays mapped as long as the device lives. The
-                        // sender writes there by the functions of `copy` only, and a correct sender only after the
-                        // slots are given back.
+                    found @ (Popped::Long(len) | Popped::InCell(len, _)) => {
+                        let at = match found {
+                            Popped::InCell(_, cell) => {
+                                let (memory, at) = channel.cell(len, cell);
+                                memory.at(at)
+                            }
+                            _ => self.own().at(channel.take_long(len)),
+                        };
+                        // SAFETY: inside the ring or the cell, in a segment that stays mapped as long as the device
+                        // lives. The sender writes there by the functions of `copy` only, and a correct sender only after
+                        // the slots are given back or the cell has come back.
                         let packet = unsafe { Unread::new(at, len, &mut packet) };
                         sink(Event::LongPacket { source: rank, packet });
-                        channel.give_back_long();
+                        match found {
+                            Popped::InCell(_, cell) => channel.own_cell(cell),
+                            _ => channel.give_back_long(),
+                        }
                     }
                     Popped::Empty | Popped::Later => break,
                     Popped::Garbage(marker) => return Err(garbage(rank, marker)),

@@ -11,7 +11,12 @@
 //!
 //! While the consumer keeps pace, only the first bytes of the ring are used, the *window*, so that its lines stay in
 //! the nearest caches of both ends: behind the window the producer returns to the start as soon as the consumer has
-//! given the slots there back. The rest of the ring is for packets that wait for a consumer that is busy.
+//! given the slots there back. The rest of the ring is for packets that wait for a consumer that is busy. Packets of
+//! half a window and more get a window of two packets, so that the producer fills one while the consumer reads the other.
+//!
+//! A packet as long as the window is written by non-temporal stores: to overwrite a line that the consumer has read, an
+//! ordinary store takes the line away from the consumer's caches, which costs more than the bytes, and processors have
+//! few such stores in progress at a time.
 //!
 //! Both ends fetch the line after the next marker ahead: the producer, which will write it next, for writing; the
 //! consumer, for reading, when it finds two packets in a line, because the producer is then ahead of it.
@@ -28,8 +33,9 @@ use std::sync::atomic::Ordering;
 use super::channel::SHORT;
 use super::layout::LINE;
 use crate::device::{Block, ShortPacket};
+use crate::memory::copy;
 use crate::memory::segment::Mapping;
-use crate::memory::words::{self, Memory, Word};
+use crate::memory::words::{self, Memory, Store, Word};
 
 /// A packet takes a multiple of this number of bytes.
 pub(super) const SLOT: usize = LINE / 2;
@@ -37,6 +43,8 @@ const SLOT_WORDS: usize = SLOT / 8;
 const MARKER: usize = 8;
 pub(super) const READY: u64 = 1 << 63;
 const PAD: u64 = 1 << 62;
+/// Together: a packet whose bytes are in a cell, which the next word names.
+const IN_CELL: u64 = READY | PAD;
 /// The marker has the length in the lower bits and the packet number in the upper bits.
 const NUMBER_SHIFT: u32 = 22;
 const NUMBER: u64 = (1 << 40) - 1;
@@ -62,6 +70,8 @@ pub(super) enum Popped {
     Packet(usize),
     /// A long packet, which stays in the ring until it is taken.
     Long(usize),
+    /// A packet of this length in a cell, whose slot was taken.
+    InCell(usize, u64),
     /// A packet with another number than the expected one.
     Later,
     /// A marker that no correct producer writes.
@@ -85,6 +95,12 @@ const LONG_START: usize = 2 * MARKER;
 #[inline(always)]
 fn start(len: usize) -> usize {
     if len > SHORT { LONG_START } else { MARKER }
+}
+
+/// Marker of packet `number` of `len` bytes.
+#[inline(always)]
+fn marker(kind: u64, number: u64, len: usize) -> u64 {
+    kind | (number & NUMBER) << NUMBER_SHIFT | len as u64
 }
 
 /// Bytes that a packet of `len` bytes takes in the ring.
@@ -112,10 +128,12 @@ impl<M: Memory> Ring<M> {
     #[inline]
     pub(super) unsafe fn push(&self, header: &[u8], body: &[Block], len: usize, number: u64) -> bool {
         assert!(len <= max_packet(self.size), "a packet of {len} bytes");
-        self.append(len, number, |at| {
+        let need = slots(len);
+        self.append(need, self.window.max(2 * need), marker(READY, number, len), |at| {
+            let store: Store = if len < WINDOW { copy::store } else { copy::store_non_temporal };
             // SAFETY: contiguous slots for `len` bytes that the consumer gave back; the blocks are valid by the
             // contract.
-            unsafe { self.memory.store_packet(at + start(len), header, body) };
+            unsafe { self.memory.store_packet(at + start(len), header, body, store) };
         })
     }
 
@@ -123,7 +141,7 @@ impl<M: Memory> Ring<M> {
     #[inline(always)]
     pub(super) fn push_short(&self, packet: &ShortPacket, number: u64) -> bool {
         let [a, b, c, d, e, f] = packet.words();
-        self.append(packet.len(), number, |at| {
+        self.append(slots(packet.len()), self.window, marker(READY, number, packet.len()), |at| {
             let slot = |at, words: [u64; SLOT_WORDS - 1], skip: usize| {
                 for (place, word) in self.memory.words::<SLOT_WORDS>(at)[skip..].iter().zip(words) {
                     // Relaxed: ordered by the marker.
@@ -137,17 +155,26 @@ impl<M: Memory> Ring<M> {
         })
     }
 
-    /// Appends packet `number` of `len` bytes, which `store` writes behind the marker, whose offset it gets; `false` if
-    /// the ring is full.
+    /// Appends packet `number` of `len` bytes in `cell`, into which `store` writes it; `false` if the ring is full.
+    #[inline]
+    pub(super) fn push_in_cell(&self, len: usize, number: u64, cell: u64, store: impl FnOnce()) -> bool {
+        self.append(SLOT, self.window, marker(IN_CELL, number, len), |at| {
+            store();
+            // Relaxed: ordered by the marker.
+            self.memory.word(at + MARKER).store(cell, Ordering::Relaxed);
+        })
+    }
+
+    /// Appends a packet of `need` bytes of slots and this marker, in a window of `window` bytes. `store` writes it behind
+    /// the marker, whose offset it gets. Returns `false` if the ring is full.
     #[inline(always)]
-    fn append(&self, len: usize, number: u64, store: impl FnOnce(usize)) -> bool {
-        let need = slots(len);
+    fn append(&self, need: usize, window: usize, marker: u64, store: impl FnOnce(usize)) -> bool {
         let before = self.position.get();
         let first = before as usize & (self.size - 1);
         let start = before + (self.size - first) as u64;
         // The slot of the next marker must be free too.
         let end = |position: u64| position + (need + SLOT) as u64;
-        let returns = first + need > self.size || first >= self.window && self.has_room(end(start));
+        let returns = first + need > self.size || first >= window && self.has_room(end(start));
         let position = if returns { start } else { before };
         if !self.has_room(end(position)) {
             return false;
@@ -158,7 +185,7 @@ impl<M: Memory> Ring<M> {
         let at = self.at(position);
         store(at);
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
-        self.memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
+        self.memory.word(at).store(marker, Ordering::Release);
         if returns {
             // Release: pairs with the consumer's Acquire of the marker, which then reads the marker at the start.
             self.memory.word(self.at(before)).store(PAD, Ordering::Release);
@@ -229,11 +256,18 @@ impl<M: Memory> Ring<M> {
                 return Popped::Later;
             }
             let len = (marker & LENGTH) as usize;
-            if marker & (READY | PAD) != READY
+            if marker & IN_CELL != READY
                 || len > max_packet(self.size).min(packet.len())
                 || offset + slots(len) > self.size
             {
-                return Popped::Garbage(marker);
+                if marker & IN_CELL != IN_CELL {
+                    return Popped::Garbage(marker);
+                }
+                // Relaxed: ordered by the marker.
+                let cell = self.memory.word(at + MARKER).load(Ordering::Relaxed);
+                self.position.set(position + SLOT as u64);
+                self.give_back();
+                return Popped::InCell(len, cell);
             }
             if len >= long {
                 return Popped::Long(len);
@@ -302,7 +336,7 @@ mod tests {
     #[test]
     fn ring_against_a_queue_every_length_and_fill() {
         against_a_queue(SIZE);
-        against_a_queue(4 * WINDOW);
+        against_a_queue(8 * WINDOW);
     }
 
     fn against_a_queue(size: usize) {
@@ -396,21 +430,27 @@ mod tests {
 
     #[test]
     fn ring_between_threads_keeps_order_and_bytes() {
-        let (_, producer, consumer) = ends();
-        const N: u64 = 100_000;
+        between_threads(SIZE, 100_000, 12);
+        // Some of these are written by non-temporal stores.
+        between_threads(8 * WINDOW, 4_000, 2 * WINDOW / 8 - 4);
+    }
+
+    /// Sends `n` packets, of a word and at most `most` others.
+    fn between_threads(size: usize, n: u64, most: usize) {
+        let (_, producer, consumer) = ends_of(size);
         std::thread::scope(|t| {
             t.spawn(move || {
-                for i in 0..N {
-                    let body = [i; 12];
-                    let block = Block::of(body.as_ptr().cast(), 8 * (1 + i as usize % 12));
+                for i in 0..n {
+                    let body = vec![i; most];
+                    let block = Block::of(body.as_ptr().cast(), 8 * (1 + i as usize % most));
                     // SAFETY: a live array, one producer.
                     while !unsafe { producer.push(&i.to_le_bytes(), &[block], 8 + block.len, i) } {
                         std::thread::yield_now();
                     }
                 }
             });
-            let mut packet = vec![0u8; SIZE];
-            for i in 0..N {
+            let mut packet = vec![0u8; size];
+            for i in 0..n {
                 let len = loop {
                     match consumer.pop(&mut packet, i, usize::MAX) {
                         Popped::Packet(len) => break len,
@@ -418,7 +458,7 @@ mod tests {
                         other => panic!("{other:?}"),
                     }
                 };
-                assert_eq!(len, 8 + 8 * (1 + i as usize % 12));
+                assert_eq!(len, 8 + 8 * (1 + i as usize % most));
                 assert!(packet[..len].chunks(8).all(|c| c == i.to_le_bytes()), "packet {i}");
             }
         });
@@ -427,11 +467,13 @@ mod tests {
     #[test]
     fn ring_with_a_marker_that_no_producer_writes_is_garbage() {
         let (s, _, consumer) = ends();
-        for marker in [1u64, READY | LENGTH, READY | PAD, READY | (SIZE as u64 / 2), PAD] {
+        for marker in [1u64, READY | LENGTH, READY | (SIZE as u64 / 2), PAD] {
             s.mapping().word(4096).store(marker, Ordering::SeqCst);
             assert_eq!(consumer.pop(&mut [0; SIZE], 0, usize::MAX), Popped::Garbage(marker));
         }
-        s.mapping().word(4096).store(READY | 1 << NUMBER_SHIFT, Ordering::SeqCst);
-        assert_eq!(consumer.pop(&mut [0; SIZE], 0, usize::MAX), Popped::Later);
+        for kind in [READY, IN_CELL] {
+            s.mapping().word(4096).store(kind | 1 << NUMBER_SHIFT, Ordering::SeqCst);
+            assert_eq!(consumer.pop(&mut [0; SIZE], 0, usize::MAX), Popped::Later);
+        }
     }
 }

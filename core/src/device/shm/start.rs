@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
-use super::layout::{IDENTITY, LINE, Layout, MAGIC, REFUSED, STATE, STATE_RUNNING, VM_WORKS};
+use super::layout::{EAGER, IDENTITY, Layout, MAGIC, REFUSED, STATE, STATE_RUNNING, VM_WORKS};
 use super::live::LiveKeys;
 use super::node::Node;
 use super::open_name::MAX_OPEN_NAMES;
@@ -27,12 +27,6 @@ use crate::processes::Process;
 use crate::settings::{Settings, UserMemory};
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
-
-/// Maximum length of a message that goes through the ring, unless the ring sets a lower limit.
-const EAGER: usize = 16 << 10;
-/// Maximum length of a packet, unless the ring sets a lower limit: such a message with its headers. If both ranks send
-/// at the same time, one long packet is faster than several, which wait for each other.
-const PACKET: usize = EAGER + LINE;
 
 /// A message that fits into half of the ring is sent through it whole, so the sender need not wait until the target
 /// runs. For a longer message both ranks would have to run in turns, once for each filling of the ring, so the target
@@ -212,7 +206,7 @@ impl Prepared {
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
             messages: messages(layout.ring),
-            ..Capabilities::minimal("shm", max_packet(layout.ring).min(PACKET))
+            ..Capabilities::minimal("shm", layout.max_packet())
         };
         let mut numbers = vec![NOT_HERE; size as usize];
         self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);
