@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Accumulates on memory that other threads and processes update at the same time: one atomic operation per element, or
-//! per word of shorter elements ([`wide`]); and the same by plain loads and stores, on memory that nobody else updates.
+//! per word of shorter elements ([`wide`]); and the same by plain loads and stores, on memory that no other thread updates.
 //!
 //! If the CPU has the operation (integer sum, bitwise and, or, xor, exchange, load, store) it is used; the others
 //! are compare-and-swap loops. They do not write if the element would not change, so that an already reached minimum

@@ -24,7 +24,7 @@ impl ElementAccess<'_> {
     /// The contract of [`kernel::fetch_accumulate`].
     #[inline]
     unsafe fn update(&self, op: Op, ty: ElementType, to: *mut u8, operand: *const u8, old: *mut u8, count: usize) {
-        // SAFETY: the same contract; nobody else updates the elements during an exclusive access.
+        // SAFETY: the same contract; no other rank updates the elements during an exclusive access.
         unsafe {
             if self.is_exclusive() {
                 kernel::update_exclusively(op, ty, to, operand, old, count);
