@@ -239,8 +239,11 @@ impl RawWindow {
     /// [`direct`](Self::direct), also for a target that was made later.
     #[inline(always)]
     pub(super) fn direct_at(&self, t: &Target, offset: usize, len: usize) -> Option<*mut u8> {
-        let is_inside = t.hi.checked_sub(len).is_some_and(|last| t.lo <= offset && offset <= last);
-        if is_inside && t.ready.get() == self.epoch.get() {
+        if let Some(last) = t.hi.checked_sub(len)
+            && t.ready.get() == self.epoch.get()
+            && offset <= last
+            && offset >= t.lo
+        {
             return Some(t.base.wrapping_add(offset));
         }
         self.attachments.as_ref()?;
