@@ -140,9 +140,11 @@ pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
 
 #[inline(always)]
 pub fn win_unlock(call: Usual<'_>, rank: c_int, win: Win) -> Result<bool> {
-    // SAFETY: as in `win_lock`.
-    let unlock = || unsafe { call.wins.look(win) }.is_some_and(|object| object.raw().try_unlock(rank as usize));
-    if call.is_first() && unlock() {
+    if call.is_first()
+        // SAFETY: as in `win_lock`.
+        && let Some(object) = unsafe { call.wins.look(win) }
+        && object.raw().try_unlock(rank as usize)
+    {
         return Ok(true);
     }
     call.rest(|call| of_rank(call, rank, win, RawWindow::unlock))
@@ -160,9 +162,11 @@ fn of_rank(call: &Call<'_>, rank: c_int, win: Win, f: fn(&RawWindow, usize) -> f
 
 #[inline(always)]
 pub fn win_flush(call: Usual<'_>, rank: c_int, win: Win) -> Result<bool> {
-    // SAFETY: as in `win_lock`, for a flush that has nothing to wait for.
-    let flush = || unsafe { call.wins.look(win) }.is_some_and(|object| object.raw().flush_if_idle(rank as usize));
-    if call.is_first() && flush() {
+    if call.is_first()
+        // SAFETY: as in `win_lock`, for a flush that has nothing to wait for.
+        && let Some(object) = unsafe { call.wins.look(win) }
+        && object.raw().flush_if_idle(rank as usize)
+    {
         return Ok(true);
     }
     call.rest(|call| of_rank(call, rank, win, RawWindow::flush))
