@@ -204,7 +204,13 @@ impl Buffers<'_> {
     /// # Safety
     /// The memory of the slices is valid and not written; that of the block is valid for writes and not accessed
     /// otherwise.
+    #[inline]
     pub(super) unsafe fn gather(&self, slices: &[Slice], into: Block) {
+        if let Some(block) = self.contiguous(slices) {
+            debug_assert_eq!(block.len, into.len);
+            // SAFETY: by the caller's promise; the block is not part of the slices, which other code may read.
+            return unsafe { copy::store(block.base, into.base, into.len) };
+        }
         zip(&self.each(slices), &[into], 1, |from, into, len| {
             // SAFETY: by the caller's promise; the block is not part of the slices, which other code may read.
             unsafe { copy::store(from, into, len) };
@@ -246,7 +252,10 @@ impl Buffers<'_> {
             }
             true
         };
-        zip(&self.each(from), &self.each(into), 1, copy);
+        match (self.contiguous(from), self.contiguous(into)) {
+            (Some(from), Some(into)) => _ = copy(from.base, into.base, from.len.min(into.len)),
+            _ => _ = zip(&self.each(from), &self.each(into), 1, copy),
+        }
     }
 }
 
