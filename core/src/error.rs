@@ -102,7 +102,7 @@ impl RankNumber for u32 {
     }
 }
 
-/// For literal numbers.
+/// Conversion of literal numbers.
 impl RankNumber for i32 {
     fn number(self) -> usize {
         usize::try_from(self).unwrap_or(usize::MAX)

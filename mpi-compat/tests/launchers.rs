@@ -62,7 +62,7 @@ struct Slurm {
 impl Slurm {
     /// Starts Slurm; `None`, and the test is skipped, if it is not installed or lacks this kind of PMI.
     fn start(test: &str, mpi: &str) -> Option<Self> {
-        // Without a configuration srun does not even report its version.
+        // srun does not even report its version without a configuration.
         if !works("sh", &["-c", "[ $(id -u) = 0 ] && slurmctld -V && slurmd -V && command -v srun"]) {
             skip(test, "it needs root and Slurm (Debian: slurm-wlm)");
             return None;
@@ -206,7 +206,7 @@ fn jobs(test: &str, mpi: &str, bootstrap: &str) {
             _ => steps(&job).into_iter().for_each(|pid| signal(pid, "KILL")),
         }
         if what == "step" {
-            // Of the marked processes only srun remains, which waits for the step.
+            // Only srun remains of the marked processes, and it waits for the step.
             job.wait_until(|left| left.iter().all(|line| line.contains(": srun ")));
             running.signal("KILL");
         }

@@ -142,7 +142,7 @@ fn launcher(launch: &Launch) -> Result<(Kind, PathBuf)> {
     }
 }
 
-/// The kind of a launcher, found by its name or, if that does not tell, by its version text.
+/// The kind of a launcher, found by its name or, if the name is not known, by its version text.
 fn kind(program: &Path) -> Option<Kind> {
     let of = |text: &str, names: &[&str]| names.iter().any(|name| text.contains(name));
     let name = program.file_name()?.to_string_lossy().into_owned();

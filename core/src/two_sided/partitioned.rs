@@ -173,7 +173,7 @@ impl PartitionedReceive {
 impl Mailbox {
     /// Makes a partitioned send of `number` equal partitions of `source` to rank `target` of the job, and offers it to
     /// the receiver. `partitions` is a context for this send alone ([`Job::new_context`](crate::Job::new_context)).
-    /// Without a target, partitions are not sent.
+    /// Partitions without a target are not sent.
     ///
     /// # Errors `BadArgument` if `number` is 0, above [`MAX_PARTITIONS`] or does not divide the length; `NoSuchRank`,
     /// `PeerLost`, `Freed`.

@@ -173,7 +173,7 @@ impl Mailbox {
             return self.send_to_own_receive(Envelope { context, source: target, tag }, data);
         }
         let credits = &self.two_sided().credits;
-        // For longer messages a read may be better, if the target can map their memory.
+        // A read may be better for longer messages, if the target can map their memory.
         let is_short = len <= am::room(self, HEADER) && len < self.message_cut_offs().read_intra;
         if !is_short || target >= self.size_number() || !credits.spend(target, len) {
             return false;

@@ -172,7 +172,7 @@ pub const ROWS: &[Row] = &[
     // A block that passes through other ranks of the node is copied more often.
     row(O::Gather, "flat").one_node(),
     row(O::Gather, "binomial").bytes(6000),
-    // For sizes that only the root knows.
+    // These sizes only the root knows.
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),

@@ -4,8 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// At most `MOST` values. A value that is in use is missing at its place, to which it returns.
-pub(crate) struct Recent<K, V, const MOST: usize> {
+/// At most `CAPACITY` values. A value that is in use is missing at its place, to which it returns.
+pub(crate) struct Recent<K, V, const CAPACITY: usize> {
     places: RefCell<Vec<Place<K, V>>>,
     /// Index of the place that was used last, where the next search begins.
     last: Cell<usize>,
@@ -19,19 +19,19 @@ struct Place<K, V> {
     used: u64,
 }
 
-impl<K, V, const MOST: usize> Default for Recent<K, V, MOST> {
+impl<K, V, const CAPACITY: usize> Default for Recent<K, V, CAPACITY> {
     fn default() -> Self {
         Self { places: RefCell::default(), last: Cell::new(0), uses: Cell::new(0) }
     }
 }
 
-impl<K, V, const MOST: usize> fmt::Debug for Recent<K, V, MOST> {
+impl<K, V, const CAPACITY: usize> fmt::Debug for Recent<K, V, CAPACITY> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recent").field("places", &self.places.borrow().len()).finish_non_exhaustive()
     }
 }
 
-impl<K: PartialEq, V, const MOST: usize> Recent<K, V, MOST> {
+impl<K: PartialEq, V, const CAPACITY: usize> Recent<K, V, CAPACITY> {
     /// Takes a value of this key that `fits`, with the index of its place.
     #[inline]
     pub(crate) fn take(&self, key: &K, fits: impl Fn(&V) -> bool) -> Option<(usize, V)> {
@@ -64,7 +64,7 @@ impl<K: PartialEq, V, const MOST: usize> Recent<K, V, MOST> {
     fn store(&self, place: Place<K, V>) {
         let mut places = self.places.borrow_mut();
         let free = places.iter().position(|known| known.value.is_none() && known.key == place.key);
-        if free.is_none() && places.len() < MOST {
+        if free.is_none() && places.len() < CAPACITY {
             places.push(place);
             return;
         }

@@ -38,7 +38,7 @@ use crate::device::cell::unmarked;
 use crate::device::{Block, Event, Operation, PeerCheck, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What delays the requests to a peer that are posted again.
+/// The reason that delays the requests to a peer that are posted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,

@@ -46,7 +46,7 @@ pub(crate) fn window(buffers: usize, ranks: usize) -> u64 {
     (buffers * 3 / 4 / ranks.saturating_sub(1).max(1)).max(1) as u64
 }
 
-/// What the sender may do now.
+/// The next action that the sender may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
     pub(crate) send: bool,
