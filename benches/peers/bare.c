@@ -63,12 +63,12 @@ int bare_open(const struct options *options, long room) {
     half = (room + PAGE - 1) / PAGE * PAGE;
     open_device();
     must(ibv_query_port(context, PORT, &port) == 0, "query the port");
-    must((domain = ibv_alloc_pd(context)) != NULL, "make a protection domain");
-    must((completions = ibv_create_cq(context, 2 * DEPTH, NULL, NULL, 0)) != NULL, "make a completion queue");
+    must((domain = ibv_alloc_pd(context)) != NULL, "allocate a protection domain");
+    must((completions = ibv_create_cq(context, 2 * DEPTH, NULL, NULL, 0)) != NULL, "create a completion queue");
     struct ibv_qp_init_attr init = {.send_cq = completions, .recv_cq = completions, .qp_type = IBV_QPT_RC};
     init.cap = (struct ibv_qp_cap){.max_send_wr = DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
                                    .max_inline_data = INLINE};
-    must((pair = ibv_create_qp(domain, &init)) != NULL, "make a queue pair");
+    must((pair = ibv_create_qp(domain, &init)) != NULL, "create a queue pair");
     must((bytes = aligned_alloc(PAGE, 2 * (size_t)half)) != NULL, "get memory");
     memset(bytes, 0, 2 * (size_t)half);
     must((memory = ibv_reg_mr(domain, bytes, 2 * (size_t)half, access)) != NULL, "register memory");

@@ -99,7 +99,7 @@ static void check_exchange(struct argument *a, body run, long rows, long room, c
         for (long r = 0; r < rows; r++)
             for (long i = 0; i < a->step; i++)
                 holds &= w->memory[r * row + from * a->step + i] == mark(r * row + a->rank * a->step + i, from);
-    check(holds, "put", "fence", op, "columns are not where they belong");
+    check(holds, "put", "fence", op, "columns are at wrong positions in the target");
     MPI_Barrier(MPI_COMM_WORLD);
 }
 

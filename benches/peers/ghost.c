@@ -129,7 +129,7 @@ static void checked(struct argument *a, const char *kind, const char *sync, body
         for (int d = 0; d < DIRECTIONS; d++)
             for (int i = 0; i < a->n; i++)
                 holds &= a->in[d * n + (size_t)i] == value(a->neighbour[d], d ^ 1, round, i);
-        check(holds, "ghost", sync, "ghost", "an area does not hold what the neighbour sent");
+        check(holds, "ghost", sync, "ghost", "a ghost area does not contain the data that the neighbour sent");
         if (a->window)
             MPI_Win_unlock(a->options->rank, a->window->win);
         MPI_Barrier(MPI_COMM_WORLD);

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char SUITES[] = "epoch,op,am,barrier,ghost,pack,put,coll,two-sided,irregular,loops";
+static const char SUITES[] = "epoch,op,am,barrier,ghost,pack,put,coll,two-sided,irregular,loops,threads";
 static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
     "             [--single] [--packets] [--messages LIST] [--operations LIST]\n"
     "  --quick      fewer sizes and shorter blocks\n"
-    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put, coll, two-sided, irregular, loops\n"
+    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put, coll, two-sided, irregular, loops, threads\n"
     "  --windows    of allocated,user (both)\n"
-    "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
+    "  --sizes      bytes of puts and gets, ascending; suite threads: threads (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
     "  --budget-ms  time for the blocks of one measurement (120; quick: 25); eight times that with --single\n"
     "  --single     suite op: the time of every single iteration, in place of blocks\n"
@@ -114,7 +114,14 @@ static void bind_to_core(int rank) {
 int main(int argc, char **argv) {
     struct options options;
     memset(&options, 0, sizeof options);
-    MPI_Init(&argc, &argv);
+    int with_threads = 0, level;
+    for (int i = 1; i + 1 < argc; i++)
+        with_threads |= strcmp(argv[i], "--suites") == 0 && strcmp(argv[i + 1], "threads") == 0;
+    /* Other measurements are those of programs with one thread. */
+    if (with_threads)
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    else
+        MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &options.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &options.ranks);
     parse(&options, argc, argv);
@@ -128,7 +135,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(const struct options *);
     } without_window[] = {{"ghost", run_ghost_twosided}, {"two-sided", run_two_sided}, {"irregular", run_irregular},
-                          {"loops", run_loops}, {"coll", run_collectives}, {"put", run_alltoall}};
+                          {"loops", run_loops}, {"threads", run_threads}, {"coll", run_collectives}, {"put", run_alltoall}};
     for (size_t i = 0; i < sizeof without_window / sizeof without_window[0]; i++)
         if (is_listed(options.suites, without_window[i].name))
             without_window[i].run(&options);

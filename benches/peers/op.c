@@ -98,7 +98,7 @@ static void check_atomic(struct argument *a, const char *op, body run) {
         word = -1;
         MPI_Get(&word, 8, MPI_BYTE, w->partner, 0, 8, MPI_BYTE, w->win);
         MPI_Win_flush(w->partner, w->win);
-        check(word == 3, "op", "flush", op, "three updates did not make three");
+        check(word == 3, "op", "flush", op, "three increments did not add up to 3");
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -162,7 +162,7 @@ static void ping_pong(void *argument, long iterations) {
             MPI_Send(&word, 8, MPI_BYTE, partner, 1, MPI_COMM_WORLD);
         }
     }
-    check(rank % 2 == 1 || word == iterations, "am", "none", "pingpong", "the word was not counted up by the partner");
+    check(rank % 2 == 1 || word == iterations, "am", "none", "pingpong", "the partner did not increment the word");
 }
 
 static void barriers(void *argument, long iterations) {

@@ -108,6 +108,7 @@ void run_collectives(const struct options *options);
 void run_two_sided(const struct options *options);
 void run_irregular(const struct options *options);
 void run_loops(const struct options *options);
+void run_threads(const struct options *options);
 
 /* Whether `name` is in a comma-separated list. */
 int is_listed(const char *list, const char *name);

@@ -120,7 +120,7 @@ static void put_signal(uint64_t count) {
         shmem_uint64_wait_until(flag, SHMEM_CMP_GE, turn);
         if (me == 1) {
             if (memcmp(area, &turn, sizeof turn) != 0)
-                wrong("what came before a flag");
+                wrong("the data put before a flag");
             put_and_set(0);
         }
     }

@@ -1,5 +1,5 @@
-//! Loops with which a library is compared: for each layout the loop that a programmer would write only for it, with a
-//! block length that the compiler knows if the programmer knows it. As in a safe function, the ends of both buffers are
+//! Hand-written loops with which a library is compared: for each layout the specialized loop that a programmer would
+//! write, with a compile-time block length if the layout has one. As in a safe function, the ends of both buffers are
 //! checked once.
 #![allow(unsafe_code)]
 
@@ -8,27 +8,27 @@ use std::ptr::copy_nonoverlapping;
 use crate::record::Shape;
 use crate::shapes::{STRUCT_BYTES, STRUCT_EXTENT};
 
-/// The layout that a loop is for, in bytes.
+/// The layout of a loop, in bytes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
-    /// The start of the first block; for the nested vector, the inner stride; for the diagonals, the bytes of a block's
-    /// row.
+pub(crate) struct LoopLayout {
+    /// The start of the first block; for the nested vector, the inner stride; for the diagonals, the bytes in a row of
+    /// a block.
     pub(crate) first: usize,
     /// The number of blocks.
     pub(crate) count: usize,
-    /// The distance from the start of one block to that of the next.
+    /// The distance between the starts of consecutive blocks.
     pub(crate) stride: usize,
-    /// Length of a block; of the nested vector, the inner count.
+    /// Length of a block; for the nested vector, the inner count.
     pub(crate) len: usize,
     /// Offsets of the blocks, if they have no stride.
     pub(crate) list: Vec<usize>,
     /// End of the last block.
     pub(crate) room: usize,
-    /// Length of all blocks together.
+    /// Total length of all blocks.
     pub(crate) bytes: usize,
 }
 
-impl Facts {
+impl LoopLayout {
     /// A layout of `len` contiguous bytes.
     pub(crate) fn of_one_block(len: usize) -> Self {
         Self { count: 1, len, room: len, bytes: len, ..Self::default() }
@@ -36,36 +36,36 @@ impl Facts {
 }
 
 /// Moves bytes of the first buffer to the second.
-pub(crate) type Loop = fn(&Facts, &[u8], &mut [u8]);
+pub(crate) type Loop = fn(&LoopLayout, &[u8], &mut [u8]);
 
 /// The loops of a shape: pack, unpack, and copy to the same layout elsewhere.
 pub(crate) fn loops(shape: Shape) -> [Loop; 3] {
     macro_rules! all {
         ($walk:expr) => {
             [
-                |facts, memory, packed| {
-                    assert!(facts.room <= memory.len() && facts.bytes <= packed.len());
+                |layout, memory, packed| {
+                    assert!(layout.room <= memory.len() && layout.bytes <= packed.len());
                     let (from, to, mut done) = (memory.as_ptr(), packed.as_mut_ptr(), 0);
-                    $walk(facts, |at, len| {
+                    $walk(layout, |at, len| {
                         // SAFETY: the end of the layout was checked against both, so each block is inside.
                         unsafe { copy_nonoverlapping(from.add(at), to.add(done), len) };
                         done += len;
                     });
                 },
-                |facts, packed, memory| {
-                    assert!(facts.room <= memory.len() && facts.bytes <= packed.len());
+                |layout, packed, memory| {
+                    assert!(layout.room <= memory.len() && layout.bytes <= packed.len());
                     let (from, to, mut done) = (packed.as_ptr(), memory.as_mut_ptr(), 0);
-                    $walk(facts, |at, len| {
+                    $walk(layout, |at, len| {
                         // SAFETY: as above.
                         unsafe { copy_nonoverlapping(from.add(done), to.add(at), len) };
                         done += len;
                     });
                 },
-                |facts, memory, other| {
-                    assert!(facts.room <= memory.len() && facts.room <= other.len());
+                |layout, memory, other| {
+                    assert!(layout.room <= memory.len() && layout.room <= other.len());
                     let (from, to) = (memory.as_ptr(), other.as_mut_ptr());
                     // SAFETY: as above.
-                    $walk(facts, |at, len| unsafe { copy_nonoverlapping(from.add(at), to.add(at), len) });
+                    $walk(layout, |at, len| unsafe { copy_nonoverlapping(from.add(at), to.add(at), len) });
                 },
             ]
         };
@@ -86,8 +86,8 @@ pub(crate) fn loops(shape: Shape) -> [Loop; 3] {
     }
 }
 
-/// Copies from a layout to the same one in other memory.
-pub(crate) type HandCopy = unsafe fn(&Facts, *const u8, *mut u8, usize);
+/// Copies from a layout to the same layout in other memory.
+pub(crate) type HandCopy = unsafe fn(&LoopLayout, *const u8, *mut u8, usize);
 
 /// The two usual ways to copy rows of ints: a memcpy of each row, or a nested loop.
 ///
@@ -98,16 +98,16 @@ pub(crate) fn copies(shape: Shape) -> [HandCopy; 2] {
     macro_rules! both {
         ($walk:expr) => {
             [
-                |facts, from, to, room| {
-                    assert!(facts.room <= room);
+                |layout, from, to, room| {
+                    assert!(layout.room <= room);
                     // SAFETY: the end of the layout was checked, so each block is inside; the caller guarantees the
-                    // rest.
-                    $walk(facts, |at, len| unsafe { copy_nonoverlapping(from.add(at), to.add(at), len) });
+                    // remaining conditions.
+                    $walk(layout, |at, len| unsafe { copy_nonoverlapping(from.add(at), to.add(at), len) });
                 },
-                |facts, from, to, room| {
-                    assert!(facts.room <= room);
-                    // SAFETY: as above; the ints may have any alignment, as the bytes have.
-                    $walk(facts, |at, len| unsafe {
+                |layout, from, to, room| {
+                    assert!(layout.room <= room);
+                    // SAFETY: as above; the ints may have any alignment, like the bytes.
+                    $walk(layout, |at, len| unsafe {
                         let (from, to) = (from.add(at).cast::<i32>(), to.add(at).cast::<i32>());
                         (0..len / 4).for_each(|i| to.add(i).write_unaligned(from.add(i).read_unaligned()));
                     });
@@ -124,43 +124,44 @@ pub(crate) fn copies(shape: Shape) -> [HandCopy; 2] {
 // Each function calls `block` with the offset and length of each block of a layout.
 
 #[inline(always)]
-fn strided<const LEN: usize, F: FnMut(usize, usize)>(facts: &Facts, mut block: F) {
-    let mut at = facts.first;
-    for _ in 0..facts.count {
+fn strided<const LEN: usize, F: FnMut(usize, usize)>(layout: &LoopLayout, mut block: F) {
+    let mut at = layout.first;
+    for _ in 0..layout.count {
         block(at, LEN);
-        at += facts.stride;
+        at += layout.stride;
     }
 }
 
 #[inline(always)]
-fn rows(facts: &Facts, mut block: impl FnMut(usize, usize)) {
-    (0..facts.count).for_each(|i| block(facts.first + i * facts.stride, facts.len));
+fn rows(layout: &LoopLayout, mut block: impl FnMut(usize, usize)) {
+    (0..layout.count).for_each(|i| block(layout.first + i * layout.stride, layout.len));
 }
 
-/// The two leading block diagonals: each row has two blocks, except in the last block, which has one.
+/// The main block diagonal and the first one above it: each row has two blocks, except the rows of the last block row, which
+/// have one.
 #[inline(always)]
-fn diagonals(facts: &Facts, mut block: impl FnMut(usize, usize)) {
-    let (side, mut at) = (facts.first / 4, 0);
-    for first in (0..facts.count).step_by(side) {
-        let len = if first + side < facts.count { 2 * facts.first } else { facts.first };
+fn diagonals(layout: &LoopLayout, mut block: impl FnMut(usize, usize)) {
+    let (side, mut at) = (layout.first / 4, 0);
+    for first in (0..layout.count).step_by(side) {
+        let len = if first + side < layout.count { 2 * layout.first } else { layout.first };
         for _ in 0..side {
             block(at, len);
-            at += facts.stride;
+            at += layout.stride;
         }
-        at += facts.first;
+        at += layout.first;
     }
 }
 
 #[inline(always)]
-fn listed<const LEN: usize, F: FnMut(usize, usize)>(facts: &Facts, mut block: F) {
-    // This program made the list, and no offset is beyond the end of the memory.
-    facts.list.iter().for_each(|at| block(*at, LEN));
+fn listed<const LEN: usize, F: FnMut(usize, usize)>(layout: &LoopLayout, mut block: F) {
+    // This program has created the list, and no offset is beyond the end of the memory.
+    layout.list.iter().for_each(|at| block(*at, LEN));
 }
 
 /// Structures of an int, three doubles and a char.
 #[inline(always)]
-fn structures(facts: &Facts, mut block: impl FnMut(usize, usize)) {
-    for i in 0..facts.count {
+fn structures(layout: &LoopLayout, mut block: impl FnMut(usize, usize)) {
+    for i in 0..layout.count {
         let at = i * STRUCT_EXTENT as usize;
         block(at, 4);
         block(at + 8, STRUCT_BYTES as usize - 4);
@@ -168,8 +169,8 @@ fn structures(facts: &Facts, mut block: impl FnMut(usize, usize)) {
 }
 
 #[inline(always)]
-fn nested(facts: &Facts, mut block: impl FnMut(usize, usize)) {
-    for i in 0..facts.count {
-        (0..facts.len).for_each(|j| block(i * facts.stride + j * facts.first, 8));
+fn nested(layout: &LoopLayout, mut block: impl FnMut(usize, usize)) {
+    for i in 0..layout.count {
+        (0..layout.len).for_each(|j| block(i * layout.stride + j * layout.first, 8));
     }
 }

@@ -19,7 +19,11 @@ pub(crate) fn bind_to_nth(index: usize) -> Result<()> {
     const OP: &str = "bind to a core";
     let cores = allowed();
     let Some(&core) = cores.get(index) else {
-        return Err(Error::new(ErrorKind::Limit, OP).cause(format!("core {index} of {}", cores.len())));
+        return Err(Error::new(ErrorKind::Limit, OP).cause(format!(
+            "{} cores are needed, but this process may use only {}",
+            index + 1,
+            cores.len()
+        )));
     };
     sched_setaffinity(None, &only(core)?).map_err(|e| Error::system(OP, e.into()))
 }
@@ -40,7 +44,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // The mask was allowed before; if it no longer is, the thread stays bound.
+        // The mask was valid before; if it no longer is, the thread stays bound.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

@@ -1,5 +1,5 @@
-//! `datatype` measures packing and unpacking of layouts, and puts from layout to layout, and compares them with loops
-//! by hand, memcpy and, with `--peers`, MPI libraries.
+//! `datatype` measures packing and unpacking of layouts, and puts between layouts, and compares them with hand-written
+//! loops, memcpy and, with `--peers`, MPI libraries.
 
 use clap::Args;
 use farside_core::error::{Error, ErrorKind, Result};
@@ -52,7 +52,8 @@ impl Arguments {
             plans.push(Plan::of_layouts(quick, Suite::Put, 4, &mapped, &exchanged));
         }
         if plans.is_empty() {
-            return Err(Error::new(ErrorKind::BadArgument, "plan the measurements").cause("no shape is of any suite"));
+            return Err(Error::new(ErrorKind::BadArgument, "plan the measurements")
+                .cause("no suite measures any of the given shapes"));
         }
         let title = "Farside: layouts, packed and put".to_owned();
         let task = Task { title, plans, libraries: self.libraries.list(), ..Task::default() };

@@ -1,5 +1,5 @@
 //! Resources that a rank over verbs holds, and packets that it sends, as the number of ranks grows: queue pairs and
-//! registered memory, as the kernel counts them (`rdma resource`), and packets until all are connected.
+//! registered memory as counted by the kernel (`rdma resource`), and the packets until all ranks are connected.
 //!
 //! The ranks are threads of this process, on the devices of this machine; no other process may use these devices
 //! meanwhile.
@@ -18,7 +18,7 @@ use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::coll::log2_up;
 use farside_core::error::{Error, ErrorKind, Result};
 
-use crate::packets::{sent, verbs_settings};
+use crate::packets::{packets_sent, verbs_settings};
 use crate::table::text;
 
 const HANDLER: HandlerId = HandlerId(3);
@@ -36,16 +36,16 @@ impl Arguments {
     pub(crate) fn run(self) -> Result<bool> {
         let all = self.ranks.into_iter().map(measure).collect::<Result<Vec<_>>>()?;
         println!("{}", display(&all));
-        Ok(all.iter().all(Growth::holds) && memory_holds(&all))
+        Ok(all.iter().all(Growth::matches_formulas) && memory_matches_formula(&all))
     }
 }
 
-/// The times at which the counters are read.
+/// The stages at which the counters are read.
 pub(crate) const STAGES: [&str; 3] = ["started", "after a barrier", "after a message to all"];
 
 /// The resources of all ranks together at a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct Resources {
     /// Queue pairs.
     pub(crate) pairs: u64,
     /// Bytes of registered memory.
@@ -60,11 +60,11 @@ pub(crate) struct Growth {
     /// Ranks P.
     pub(crate) ranks: u32,
     /// The resources at each of [`STAGES`].
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<Resources>,
 }
 
-/// The peers to which a rank has sent by each stage: the ranks below, in the rounds of the start's allgathers; in
-/// addition the ranks above, in the rounds of a barrier; all ranks.
+/// The number of peers to which a rank has sent up to each stage: after the start, the ranks below, in the rounds of
+/// its allgathers; after a barrier, also the ranks above; at last all other ranks.
 fn targets(ranks: u32) -> [u64; 3] {
     let rounds = log2_up(ranks as usize);
     let below: BTreeSet<u32> = (0..rounds).map(|k| ranks - (1 << k)).collect();
@@ -75,13 +75,13 @@ fn targets(ranks: u32) -> [u64; 3] {
 
 impl Growth {
     /// Queue pairs of all ranks: each rank has one for datagrams, one for each peer to which it sends, and one for each
-    /// peer that sends to it.
+    /// peer from which it receives.
     pub(crate) fn pairs(&self) -> [u64; 3] {
         targets(self.ranks).map(|s| u64::from(self.ranks) * (1 + 2 * s))
     }
 
     /// Packets of all ranks: two datagrams for each queue pair that sends, and two packets for each signal or message;
-    /// the start has two messages a round, the barrier one signal a round.
+    /// the start has two messages per round, the barrier one signal per round.
     pub(crate) fn packets(&self) -> [u64; 3] {
         let p = u64::from(self.ranks);
         let rounds = log2_up(self.ranks as usize) as u64;
@@ -91,15 +91,15 @@ impl Growth {
     }
 
     /// Whether the number of queue pairs equals the formula, connections registered no memory, and the packets equal
-    /// the formula. If the machine stalls, datagrams that connect are sent again, so more packets are possible.
-    pub(crate) fn holds(&self) -> bool {
+    /// the formula. If the machine stalls, connection datagrams are retransmitted, so more packets are possible.
+    pub(crate) fn matches_formulas(&self) -> bool {
         self.held.iter().map(|h| h.pairs).eq(self.pairs())
             && self.held.iter().all(|h| h.memory == self.held[0].memory)
             && self.held.iter().zip(self.packets()).all(|(h, formula)| h.packets >= formula)
     }
 
-    /// Datagrams of all ranks that were retransmitted.
-    pub(crate) fn repeated(&self) -> u64 {
+    /// Number of retransmitted datagrams of all ranks.
+    pub(crate) fn retransmissions(&self) -> u64 {
         self.held.last().map_or(0, |h| h.packets).saturating_sub(self.packets()[2])
     }
 }
@@ -110,21 +110,21 @@ impl Growth {
 /// # Errors
 /// [`ErrorKind::Unsupported`] without the `rdma` command or devices that count; the errors of the calls.
 pub(crate) fn measure(ranks: u32) -> Result<Growth> {
-    let mut growth = once(ranks)?;
+    let mut growth = measure_once(ranks)?;
     for _ in 0..2 {
-        if growth.holds() && growth.repeated() == 0 {
+        if growth.matches_formulas() && growth.retransmissions() == 0 {
             break;
         }
-        growth = once(ranks)?;
+        growth = measure_once(ranks)?;
     }
     Ok(growth)
 }
 
-fn once(ranks: u32) -> Result<Growth> {
+fn measure_once(ranks: u32) -> Result<Growth> {
     let meeting = Barrier::new(ranks as usize);
-    // The baseline includes the kernel's own queue pairs; it is read once the previous job's devices have stopped
+    // The baseline includes the kernel's own queue pairs and is read after the previous job's devices have stopped
     // sending.
-    let before = look(Duration::from_millis(200))?;
+    let before = read_counters(Duration::from_millis(200))?;
     let mut held = Job::threads_with(ranks as usize, &verbs_settings()?, |job| stages(job, &meeting))?.swap_remove(0);
     for h in &mut held {
         h.pairs -= before.pairs;
@@ -134,14 +134,14 @@ fn once(ranks: u32) -> Result<Growth> {
     Ok(Growth { ranks, held })
 }
 
-fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
+fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Resources>> {
     let team = job.world()?;
     let mut held = Vec::new();
     // These values stay outside of the device, since reading the counters must not cause packets.
     let mut stage = || -> Result<()> {
         meeting.wait();
         if job.rank() == 0 {
-            held.push(look(Duration::from_millis(100))?);
+            held.push(read_counters(Duration::from_millis(100))?);
         }
         meeting.wait();
         Ok(())
@@ -164,20 +164,20 @@ fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
     Ok(held)
 }
 
-/// Reads the kernel's counters, after a pause in which packets are delivered for which no rank waits.
-fn look(rest: Duration) -> Result<Held> {
+/// Reads the kernel's counters, after a pause for packets for which no rank waits.
+fn read_counters(rest: Duration) -> Result<Resources> {
     sleep(rest);
-    let packets = sent()?;
+    let packets = packets_sent()?;
     let pairs = resource("qp")?.len() as u64;
     let memory = resource("mr")?.iter().filter_map(|mr| mr["mrlen"].as_u64()).sum();
-    Ok(Held { pairs, memory, packets })
+    Ok(Resources { pairs, memory, packets })
 }
 
 fn resource(kind: &str) -> Result<Vec<serde_json::Value>> {
     const OP: &str = "ask the kernel for RDMA resources";
     let output = Command::new("rdma").args(["-j", "resource", "show", kind]).output().map_err(|error| {
         Error::new(ErrorKind::Unsupported, OP)
-            .cause(format!("the command rdma: {error}"))
+            .cause(format!("cannot run the command rdma: {error}"))
             .remedy("apt-get install iproute2")
     })?;
     serde_json::from_slice(&output.stdout).map_err(|error| Error::system(OP, error.into()))
@@ -187,7 +187,7 @@ fn resource(kind: &str) -> Result<Vec<serde_json::Value>> {
 pub(crate) const CELLS: u64 = 3 * 64 + 8;
 
 /// Whether the registered memory of a rank is a constant plus [`CELLS`] for each rank of the job.
-pub(crate) fn memory_holds(all: &[Growth]) -> bool {
+pub(crate) fn memory_matches_formula(all: &[Growth]) -> bool {
     let fixed = |g: &Growth| {
         let (p, memory) = (u64::from(g.ranks), g.held.first().map_or(0, |h| h.memory));
         (memory / p).checked_sub(CELLS * p)
@@ -199,7 +199,7 @@ pub(crate) fn memory_holds(all: &[Growth]) -> bool {
 pub(crate) fn display(all: &[Growth]) -> String {
     let rows = all.iter().flat_map(|growth| {
         let p = u64::from(growth.ranks);
-        let verdict = match (growth.holds(), growth.repeated()) {
+        let verdict = match (growth.matches_formulas(), growth.retransmissions()) {
             (false, _) => "differs".to_owned(),
             (true, 0) => String::new(),
             (true, n) => format!("{n} repeated"),
@@ -226,13 +226,13 @@ mod tests {
 
     #[test]
     fn formulas_of_four_ranks() {
-        let held = |pairs, packets| Held { pairs, memory: 4096, packets };
+        let held = |pairs, packets| Resources { pairs, memory: 4096, packets };
         let mut growth = Growth { ranks: 4, held: vec![held(20, 48), held(28, 72), held(28, 96)] };
-        assert!(growth.holds(), "{:?} {:?}", growth.pairs(), growth.packets());
+        assert!(growth.matches_formulas(), "{:?} {:?}", growth.pairs(), growth.packets());
         growth.held[2].memory += 1;
-        assert!(!growth.holds());
-        let of = |ranks: u32, memory| Growth { ranks, held: vec![Held { memory, ..Held::default() }] };
-        assert!(memory_holds(&[of(1, 1200), of(2, 2 * 1400)]));
-        assert!(!memory_holds(&[of(1, 1200), of(2, 2 * 1401)]));
+        assert!(!growth.matches_formulas());
+        let of = |ranks: u32, memory| Growth { ranks, held: vec![Resources { memory, ..Resources::default() }] };
+        assert!(memory_matches_formula(&[of(1, 1200), of(2, 2 * 1400)]));
+        assert!(!memory_matches_formula(&[of(1, 1200), of(2, 2 * 1401)]));
     }
 }

@@ -1,5 +1,5 @@
 //! Runs measuring programs: ranks of this program with `farside run`, and the peers with
-//! `benches/peers/run`. Passes their records on as they arrive, and turns every failure into a note.
+//! `benches/peers/run`. Forwards their records as they arrive, and converts every failure to a note.
 
 use std::collections::VecDeque;
 use std::env;
@@ -27,9 +27,9 @@ const LINE_BYTES_MAX: u64 = 8192;
 /// A remark on a run for the reader of its report: the subject, and the problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
-    /// For example "Open MPI, 4 ranks".
+    /// The subject, such as "Open MPI, 4 ranks".
     pub(crate) subject: String,
-    /// One sentence.
+    /// The problem, in one sentence.
     pub(crate) text: String,
 }
 
@@ -66,7 +66,7 @@ fn find(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
 pub(crate) fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
     let mut command = Command::new(farside()?);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);
-    // Another build may have replaced the file since this program started, but the ranks must run the same program.
+    // The ranks must run the same program, although another build may have replaced its file since the start.
     command.arg(format!("/proc/{}/exe", std::process::id())).arg("worker").args(arguments);
     Ok(command)
 }
@@ -75,7 +75,7 @@ pub(crate) fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result
 /// `limit`.
 ///
 /// # Errors
-/// [`ErrorKind::BadArgument`] if the source tree, from which this was built, is gone.
+/// [`ErrorKind::BadArgument`] if the source tree from which this program was built no longer exists.
 pub(crate) fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
     let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/run");
     if !wrapper.is_file() {
@@ -90,7 +90,7 @@ pub(crate) fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[S
 }
 
 /// Runs `command`, which measures `library` with `ranks` ranks, writes records and enforces the time limit `limit`
-/// itself. Never fails: if the run fails, returns the records so far, and notes.
+/// itself. Never fails: if the run fails, returns the records so far, and a note.
 pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Duration) -> (Vec<Record>, Vec<Note>) {
     let (mut records, mut errors, mut foreign) = (Vec::new(), VecDeque::new(), 0);
     // Farside's own program also measures the limits and other libraries.
@@ -109,13 +109,13 @@ pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Dur
     });
     let fault = match ended {
         Err(error) => Some(format!("not measured: {error}")),
-        Ok(None) => Some(format!("killed when it did not end by itself, after {} records", records.len())),
+        Ok(None) => Some(format!("killed because it did not exit, after {} records", records.len())),
         Ok(Some(status)) if !status.success() => {
             let quoted = errors.make_contiguous().join(" / ");
             let colon = if quoted.is_empty() { "" } else { ": " };
-            Some(format!("{}, after {} records{colon}{quoted}", how(status, limit), records.len()))
+            Some(format!("{}, after {} records{colon}{quoted}", exit_reason(status, limit), records.len()))
         }
-        Ok(_) => (records.is_empty() && foreign == 0).then(|| "succeeded but measured nothing".to_owned()),
+        Ok(_) => (records.is_empty() && foreign == 0).then(|| "exited successfully without any record".to_owned()),
     };
     let foreign = (foreign > 0).then(|| format!("{foreign} lines of its output are not records of this run"));
     let note = |text| Note { subject: format!("{}, {ranks} ranks", library.label()), text };
@@ -123,12 +123,12 @@ pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Dur
 }
 
 /// A description of the end of a run whose exit status is not 0; the codes are those of `benches/peers/run`.
-fn how(status: ExitStatus, limit: Duration) -> String {
+fn exit_reason(status: ExitStatus, limit: Duration) -> String {
     match status.code() {
-        Some(3) => "stopped, because data arrived wrong".to_owned(),
-        Some(124) => format!("ended after its {} s were over", limit.as_secs()),
+        Some(3) => "stopped because of wrong data".to_owned(),
+        Some(124) => format!("ended at its time limit of {} s", limit.as_secs()),
         Some(127) => "not installed".to_owned(),
-        _ => format!("broke off ({status})"),
+        _ => format!("failed ({status})"),
     }
 }
 
@@ -215,8 +215,8 @@ mod tests {
         assert_eq!(shell(&format!("echo '{LINE}' && echo '{LINE}'")).0, 2);
         let (records, notes) = shell(&format!("echo '{LINE}'; echo one >&2; echo >&2; echo wrong data >&2; exit 3"));
         assert_eq!(records, 1);
-        assert_eq!(notes, ["MPICH, 2 ranks: stopped, because data arrived wrong, after 1 records: one / wrong data"]);
-        assert!(shell("kill -9 $$").1[0].contains("broke off (signal: 9"));
+        assert_eq!(notes, ["MPICH, 2 ranks: stopped because of wrong data, after 1 records: one / wrong data"]);
+        assert!(shell("kill -9 $$").1[0].contains("failed (signal: 9"));
         assert!(shell("exit 127").1[0].contains("not installed"));
         let (records, notes) = run(Command::new("/nonexistent/run"), Library::OpenMpi, 4, Duration::ZERO);
         assert!(records.is_empty());
@@ -230,7 +230,7 @@ mod tests {
         let (records, notes) = shell(&format!("echo hello; echo '{four}'; echo '{other}'; echo '{LINE}'"));
         assert_eq!(records, 1);
         assert_eq!(notes, ["MPICH, 2 ranks: 3 lines of its output are not records of this run"]);
-        assert_eq!(shell("true").1, ["MPICH, 2 ranks: succeeded but measured nothing"]);
+        assert_eq!(shell("true").1, ["MPICH, 2 ranks: exited successfully without any record"]);
         assert_eq!(shell(&format!("head -c 100000 /dev/zero; echo; echo '{LINE}'")).0, 1);
     }
 

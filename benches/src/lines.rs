@@ -1,4 +1,4 @@
-//! Cache lines that two processors pass to and fro without a library: the limits of the operations of two ranks.
+//! Cache lines that two processors pass back and forth without a library: the limits of the operations of two ranks.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -10,19 +10,19 @@ use farside_core::error::Result;
 /// A pattern of two processors' accesses to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// There and back, both directions in one word.
+    /// A round trip with both directions in one word.
     RoundTrip = 0,
-    /// There and back, with a line for each direction, as in messages that can go both ways at the same time: if only
-    /// one side writes a line, each of its stores has to take the line back from the reader.
+    /// A round trip with a line for each direction, as for messages that may be concurrent in both directions: if only
+    /// one side writes a line, each of its stores must regain ownership of the line from the reader.
     TwoLines = 1,
     /// A barrier of two: each stores a number in its own word and waits for the other's, both words in one line.
     Meeting = 2,
-    /// There and back in one word, with work before each store.
+    /// A round trip in one word, with work before each store.
     Worked = 3,
 }
 
 impl Pattern {
-    /// Offsets of the words in bytes: the side that begins stores to the first.
+    /// Offsets of the words in bytes: the initiator stores to the first one.
     pub(crate) const fn words(self) -> [usize; 2] {
         match self {
             Pattern::RoundTrip | Pattern::Worked => [0, 0],
@@ -34,7 +34,7 @@ impl Pattern {
 
 /// One of the two sides.
 pub(crate) struct Side<'a> {
-    /// The word that this side stores and the one that it waits for.
+    /// The word that this side stores, and the word for which it waits.
     pub(crate) ours: &'a AtomicU64,
     pub(crate) theirs: &'a AtomicU64,
     pub(crate) begins: bool,

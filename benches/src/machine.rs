@@ -1,4 +1,4 @@
-//! Facts about the machine, without which a measurement cannot be interpreted.
+//! Properties of the machine, which are needed to interpret measurements.
 
 use std::fs;
 

@@ -8,8 +8,8 @@
 //! 4. collects all in [`results::Results`], which are printed as a [`table::Table`] and written as JSON and as HTML.
 //!
 //! [`coll`] measures each collective by every algorithm, [`two_sided`] messages and the layers below them. [`messages`],
-//! [`packets`] and [`growth`] count; [`waiting`], [`schemes`], [`rendezvous`], [`switches`] and [`pgas`] have measurements of
-//! their own.
+//! [`packets`] and [`growth`] count; [`waiting`], [`schemes`], [`rendezvous`], [`switches`] and [`pgas`] have their own
+//! measurements.
 
 use std::env;
 use std::process::ExitCode;
@@ -47,6 +47,7 @@ mod switches;
 mod sync_overhead;
 mod table;
 mod targets;
+mod threads;
 mod two_sided;
 mod usage;
 mod waiting;
@@ -61,6 +62,7 @@ enum Command {
     TwoSided(two_sided::Arguments),
     Coll(coll::command::Arguments),
     Loops(loops::Arguments),
+    Threads(threads::Arguments),
     Messages(messages::Arguments),
     Packets(packets::Arguments),
     Growth(growth::Arguments),
@@ -82,6 +84,7 @@ impl Command {
             Self::TwoSided(arguments) => arguments.run(),
             Self::Coll(arguments) => arguments.run(),
             Self::Loops(arguments) => arguments.run(),
+            Self::Threads(arguments) => arguments.run(),
             Self::Messages(arguments) => arguments.run(),
             Self::Packets(arguments) => arguments.run(),
             Self::Growth(arguments) => arguments.run(),
@@ -95,7 +98,7 @@ impl Command {
     }
 }
 
-/// The settings of the environment, except those given.
+/// The settings of the environment, overridden by the given ones.
 fn settings_with(given: &[(&str, &str)]) -> Result<Settings> {
     let find = |name: &str| given.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned());
     Settings::from_lookup(|name| find(name).or_else(|| env::var(name).ok()))

@@ -1,8 +1,8 @@
 //! Messages of every synchronization call, counted and compared with the formulas of `farside_rma::raw`.
 //!
-//! Every rank has k neighbours, the k ranks after it, and puts 8 bytes to each of them. A message is everything that a
-//! network would carry as one: a write, a signal, an atomic, a packet. A notification that is part of a write is not
-//! counted.
+//! Every rank has k neighbours, the k ranks after it, and puts 8 bytes to each of them. A message is anything that a
+//! network would send as a unit: a write, a signal, an atomic, a packet. A notification that is combined with a write
+//! is not counted.
 
 use clap::{Args, value_parser};
 use farside_core::Job;
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self) -> Result<bool> {
         let rows = all(&self.ranks, &self.neighbours)?;
-        let equal = rows.iter().filter(|row| row.holds()).count();
+        let equal = rows.iter().filter(|row| row.matches_formula()).count();
         println!("{}\n{equal} of {} rows equal the formula on every rank", display(&rows), rows.len());
         Ok(equal == rows.len())
     }
@@ -75,8 +75,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether every rank has sent the messages of the formula.
-    pub(crate) fn holds(&self) -> bool {
+    /// Whether every rank has sent as many messages as the formula predicts.
+    pub(crate) fn matches_formula(&self) -> bool {
         self.measured.iter().all(|cost| *cost == self.formula)
     }
 
@@ -86,8 +86,7 @@ impl Row {
     }
 }
 
-/// Counts all calls with `ranks` ranks, which are threads, and `neighbours` neighbours, which must be fewer than the
-/// ranks.
+/// Counts all calls between `ranks` threads, each with `neighbours` neighbours; there must be fewer neighbours than ranks.
 pub(crate) fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
     let settings = Settings::from_lookup(|name| match (name, memory) {
         ("FARSIDE_TEST_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
@@ -108,7 +107,7 @@ pub(crate) fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<
 /// Bytes of a signal, an atomic on a word, and a put of this table.
 const WORD: u64 = 8;
 
-/// The messages of one rank in each call, and those of the formulas, which are from the documentation of
+/// The messages of one rank in each call, and the predictions of the formulas in the documentation of
 /// `farside_rma::raw::{fence, pscw, lock}`.
 fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static str, Cost, Cost)>> {
     let team = job.world()?;
@@ -134,13 +133,14 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
     let either = |of_mapped: u64, of_unmapped: u64| words(if mapped { of_mapped } else { of_unmapped });
     // The messages of a barrier, and of a fence of mapped windows.
     let together = if team.is_oversubscribed() { 1 } else { rounds };
-    // Between two ranks the last operation carries the notification.
+    // Between two ranks the notification is combined with the last operation.
     let fence_known = |puts: u64| match memory {
         Memory::Unmapped if p <= 2 => words(1),
         _ => words(puts + together),
     };
     let first_fence = if mapped { words(k + together) } else { words(fence_known(k).messages + together) };
-    // If a put is a copy, a message with the notification follows; if it is a message, it carries the notification.
+    // If a put is a copy, a message with the notification follows; if it is a message, the notification is combined
+    // with it.
     let complete = either(2 * k, k);
 
     call("barrier", words(together), &|| team.barrier())?;
@@ -217,7 +217,7 @@ pub(crate) fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
 pub(crate) fn display(rows: &[Row]) -> String {
     let row = |row: &Row| {
         let window = if row.memory == Memory::Mapped { "mapped" } else { "unmapped" };
-        let verdict = if row.holds() { "" } else { "differs" };
+        let verdict = if row.matches_formula() { "" } else { "differs" };
         let (most, formula) = (row.most(), row.formula);
         let ranks = [row.ranks, row.neighbours].map(|n| n as u64);
         let costs = [most.messages, formula.messages, most.bytes, formula.bytes];
@@ -242,7 +242,7 @@ mod tests {
                     assert_eq!(rows.len(), 24);
                     for row in rows {
                         assert_eq!(row.measured.len(), ranks as usize);
-                        assert!(row.holds(), "{row:?}");
+                        assert!(row.matches_formula(), "{row:?}");
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Arguments that several benchmarks share.
+//! Common arguments of several benchmarks.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,14 +8,15 @@ use clap::{Args, value_parser};
 
 use crate::record::Library;
 
-/// The extent of the measurements, and the files.
+/// The extent of the measurements, and the output files.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// Fewer sizes, and shorter measurements.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Number of times that everything is measured, the libraries in turn; the default is 1, for `two-sided` 3. The
-    /// report has the best value of each figure of every library, but the median of the ratios of `sync-overhead`.
+    /// report contains the best value of each measurement of every library, but the median of the ratios for
+    /// `sync-overhead`.
     #[arg(long, value_parser = value_parser!(u32).range(1..=100))]
     pub(crate) rounds: Option<u32>,
     #[command(flatten)]
@@ -74,7 +75,7 @@ pub(crate) fn even(text: &str) -> Result<u32, String> {
     if (2..=1024).contains(&ranks) && ranks % 2 == 0 {
         Ok(ranks)
     } else {
-        Err("not an even number of 2 to 1024".to_owned())
+        Err("not an even number from 2 to 1024".to_owned())
     }
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn even(text: &str) -> Result<u32, String> {
 pub(crate) fn doubles(text: &str) -> Result<u64, String> {
     let bytes = number(text)?;
     let is_right = (8..=1 << 26).contains(&bytes) && bytes % 8 == 0;
-    if is_right { Ok(bytes) } else { Err("not a multiple of 8 up to 64 MiB".to_owned()) }
+    if is_right { Ok(bytes) } else { Err("not a multiple of 8 from 8 bytes to 64 MiB".to_owned()) }
 }
 
 /// Whether the ranks reach each other over RDMA devices only.

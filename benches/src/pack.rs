@@ -2,8 +2,8 @@
 //! (as a put to a mapped window does), with Farside, with a loop specialized to this layout, and with a memcpy of the
 //! same length.
 //!
-//! The three alternate, a block of calls each, and the fastest block of each counts: other load on the machine affects
-//! all alike, and only makes times longer. The results are compared first.
+//! The three variants alternate, with a block of calls each, and the fastest block of each counts: other load on the
+//! machine affects all variants equally, and only increases times. The results are compared first.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::shapes::Case;
 
 /// The duration of a block of calls.
 const BLOCK: Duration = Duration::from_micros(100);
-/// The number of consecutive blocks of one way: large messages find in the caches the data that the same way has left
-/// there.
+/// The number of consecutive blocks of one variant, so that large messages find the cache contents that the same
+/// variant has left.
 const BLOCKS: usize = 4;
 /// The minimum and the maximum number of rounds.
 const ROUNDS: (usize, usize) = (3, 100);
@@ -27,8 +27,8 @@ const ROUNDS: (usize, usize) = (3, 100);
 const PACKED_AT: usize = 1088;
 
 /// The bytes in their layout, packed, and in the same layout in other memory. All three ways use the same memory, as do
-/// the peers' programs: the speed of data that do not fit into the nearer caches depends on the contents of the last
-/// one.
+/// the peers' programs: for data that exceed the inner caches, the speed depends on the contents of the last-level
+/// cache.
 struct Buffers {
     memory: Pages,
     packed: Pages,
@@ -52,16 +52,16 @@ struct View<'a> {
     other: &'a mut [u8],
 }
 
-/// Measures the three ways of `case`: three records each.
+/// Measures the three variants of `case`: three records each.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] if bytes came out wrong.
+/// [`ErrorKind::Protocol`] for wrong bytes.
 pub(crate) fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
     let mut buffers = Buffers::of(case)?;
     check(case, buffers.view())?;
     let mut view = buffers.view();
     let [pack, unpack, copy] = loops(case.shape);
-    let (map, facts, bytes) = (&case.map, &case.facts, case.bytes as usize);
+    let (map, layout, bytes) = (&case.map, &case.layout, case.bytes as usize);
     let budget = Duration::from_millis(if quick { 20 } else { 150 });
     let mut records = Vec::new();
     let mut add = |op, measured: [(u64, Vec<f64>); 3]| -> Result<()> {
@@ -75,7 +75,7 @@ pub(crate) fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
         budget,
         &mut view,
         |b| done(black_box(map).pack(b.memory, 0, 0, b.packed)),
-        |b| pack(black_box(facts), b.memory, b.packed),
+        |b| pack(black_box(layout), b.memory, b.packed),
         |b| b.packed.copy_from_slice(&b.memory[..bytes]),
     );
     add(Op::Pack, packing)?;
@@ -83,7 +83,7 @@ pub(crate) fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
         budget,
         &mut view,
         |b| done(black_box(map).unpack(b.packed, 0, b.memory, 0)),
-        |b| unpack(black_box(facts), b.packed, b.memory),
+        |b| unpack(black_box(layout), b.packed, b.memory),
         |b| b.memory[..bytes].copy_from_slice(b.packed),
     );
     add(Op::Unpack, unpacking)?;
@@ -91,7 +91,7 @@ pub(crate) fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
         budget,
         &mut view,
         |b| done(black_box(map).copy(b.memory, 0, black_box(map), b.other, 0)),
-        |b| copy(black_box(facts), b.memory, b.other),
+        |b| copy(black_box(layout), b.memory, b.other),
         |b| b.other[..bytes].copy_from_slice(&b.memory[..bytes]),
     );
     add(Op::Copy, copying)?;
@@ -116,7 +116,8 @@ fn fail(error: &DatatypeError) {
 /// Packs, unpacks and copies once with both Farside and the loop, and compares.
 fn check(case: &Case, View { memory, packed, other }: View<'_>) -> Result<()> {
     let expect = |holds: bool, what: &str| {
-        let cause = || format!("{} of {} bytes, {what}", case.shape, case.bytes);
+        let cause =
+            || format!("a message of shape {} with {} bytes is wrong after it was {what}", case.shape, case.bytes);
         let wrong = || Error::new(ErrorKind::Protocol, "check the data of a measurement").cause(cause());
         if holds { Ok(()) } else { Err(wrong()) }
     };
@@ -124,22 +125,22 @@ fn check(case: &Case, View { memory, packed, other }: View<'_>) -> Result<()> {
     memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((i * 41) >> 3) as u8);
     let (all, mut flat) = (Ok(packed.len()), vec![0; packed.len()]);
     let done = case.map.pack(memory, 0, 0, packed);
-    pack(&case.facts, memory, &mut flat);
+    pack(&case.layout, memory, &mut flat);
     expect(done == all && *packed == flat, "packed")?;
     memory.fill(7);
     other.fill(7);
     let done = case.map.unpack(packed, 0, memory, 0);
-    unpack(&case.facts, packed, other);
+    unpack(&case.layout, packed, other);
     expect(done == all && memory == other, "unpacked")?;
     other.fill(7);
     let done = case.map.copy(memory, 0, &case.map, other, 0);
     expect(done == all && memory == other, "copied")?;
     other.fill(7);
-    copy(&case.facts, memory, other);
+    copy(&case.layout, memory, other);
     expect(memory == other, "copied by hand")
 }
 
-/// Alternates the three ways; returns, for each, the number of calls and the microseconds of a call in each block.
+/// Alternates the three variants; returns, for each, the number of calls and the microseconds of a call in each block.
 fn rounds<S>(
     budget: Duration,
     state: &mut S,
@@ -174,7 +175,8 @@ fn calibrate<S>(state: &mut S, call: &mut impl FnMut(&mut S)) -> u64 {
 
 #[inline(never)]
 fn block_us<S>(state: &mut S, calls: u64, call: &mut impl FnMut(&mut S)) -> f64 {
-    // A warm-up, since the ways in between have used the caches; the peers' program measures one way at a time.
+    // A warm-up, since the other variants have used the caches in between; the peers' program measures one variant at a
+    // time.
     call(state);
     let start = Instant::now();
     for _ in 0..calls {

@@ -1,5 +1,5 @@
 //! Packets of every epoch and operation over verbs: both directions, including acknowledgements, from the counters of
-//! the devices, which are exact and the same in every run; compared with the minimum that the protocol needs.
+//! the devices, which are exact and reproducible; compared with the minimum that the protocol needs.
 //!
 //! All ranks are on one machine, as in the emulated one of `ci/rxe`, so that one rank can read the counters of all
 //! devices.
@@ -58,13 +58,13 @@ impl Arguments {
         if let Some(file) = &self.json {
             results.write_json(file)?;
         }
-        let missed = missed(&results.records).len();
-        let aim = |key: &Key| goal(key).or_else(|| best_peer(&results.records, key));
-        let has_goal = |record: &&Record| record.library == Library::Farside && aim(&record.key).is_some();
+        let missed = over_goal(&results.records).len();
+        let goal_packets = |key: &Key| goal(key).or_else(|| best_peer(&results.records, key));
+        let has_goal = |record: &&Record| record.library == Library::Farside && goal_packets(&record.key).is_some();
         let counted = results.records.iter().filter(has_goal).count();
         println!("{} of {counted} rows at their goal, or at most at the best peer's\n", counted - missed);
         let rows = self.ranks.into_iter().map(calls).collect::<Result<Vec<_>>>()?.concat();
-        let equal = rows.iter().filter(|row| row.holds()).count();
+        let equal = rows.iter().filter(|row| row.matches_formula()).count();
         println!("{}\n{equal} of {} rows equal the formula", display_calls(&rows), rows.len());
         Ok(results.check()? && missed == 0 && equal == rows.len())
     }
@@ -85,7 +85,7 @@ const TRIES: usize = 8;
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] if none of them counts.
-pub(crate) fn sent() -> Result<u64> {
+pub(crate) fn packets_sent() -> Result<u64> {
     let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     let counts = devices.filter_map(|device| {
         let text = fs::read_to_string(device.path().join("ports/1/hw_counters/sent_pkts")).ok()?;
@@ -93,7 +93,7 @@ pub(crate) fn sent() -> Result<u64> {
     });
     counts.reduce(|sum, count| sum + count).ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, "count packets")
-            .cause("no RDMA device of this machine counts its packets")
+            .cause("no RDMA device of this machine has packet counters")
             .remedy("run it in the emulated machine: ci/rxe")
     })
 }
@@ -105,7 +105,7 @@ pub(crate) struct Count {
     pub(crate) packets: f64,
     /// Work requests of all ranks.
     pub(crate) requests: f64,
-    /// The time in microseconds, which means little here.
+    /// The time in microseconds, which is of little significance here.
     pub(crate) us: f64,
     /// Iterations that were counted.
     pub(crate) iterations: u64,
@@ -140,36 +140,36 @@ pub(crate) fn of_one(team: &Team, bytes: u64, run: &mut dyn FnMut(u64) -> Result
 fn of_many(team: &Team, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<([u64; 2], f64)> {
     let posts = || team.job().stats().count(Kind::Post);
     team.barrier()?;
-    let (before, requests) = (rest(team)?, posts());
+    let (before, requests) = (pause(team)?, posts());
     let start = Instant::now();
     run(iterations)?;
     let us = start.elapsed().as_secs_f64() * 1e6 / iterations as f64;
     team.barrier()?;
     let requests = posts() - requests;
-    let packets = rest(team)? - before;
+    let packets = pause(team)? - before;
     let all = coll::allgather(team, &requests.to_le_bytes())?;
     let requests = all.iter().map(|b| b[..].try_into().map_or(0, u64::from_le_bytes)).sum();
     Ok(([packets, requests], us))
 }
 
-/// Rank 0 reads the counters while no rank sends, since the others rest longer.
-fn rest(team: &Team) -> Result<u64> {
+/// Rank 0 reads the counters while no rank sends, since the other ranks pause for longer.
+fn pause(team: &Team) -> Result<u64> {
     if team.rank() > 0 {
         sleep(Duration::from_millis(100));
         return Ok(0);
     }
     sleep(Duration::from_millis(40));
-    sent()
+    packets_sent()
 }
 
-/// The minimum number of packets that the protocol needs for two ranks: a request and its answer each. `None` if there
+/// The minimum number of packets that the protocol needs for two ranks, where each request has a reply. `None` if there
 /// is no goal for `key`.
 pub(crate) fn goal(key: &Key) -> Option<f64> {
     if key.ranks != 2 {
         return None;
     }
     Some(match (key.suite, key.sync, key.op) {
-        // One write and its acknowledgement each way; the put carries the notification.
+        // One write and its acknowledgement in each direction; the notification is combined with the put.
         (Suite::Barrier, ..) | (Suite::Epoch, Sync::Fence | Sync::Pscw, _) => 4.0,
         // One message locks, and one puts and unlocks.
         (Suite::Epoch, Sync::LockExclusive, _) => 6.0,
@@ -185,7 +185,7 @@ pub(crate) fn best_peer(records: &[Record], key: &Key) -> Option<f64> {
 }
 
 /// Farside's records that exceed their goal, or the best peer's count for the same messages.
-pub(crate) fn missed(records: &[Record]) -> Vec<&Record> {
+pub(crate) fn over_goal(records: &[Record]) -> Vec<&Record> {
     let over = |r: &&Record| {
         let most = goal(&r.key).or_else(|| best_peer(records, &r.key).map(|best| best * MARGIN));
         most.zip(r.packets).is_some_and(|(most, is)| is > most)
@@ -233,7 +233,7 @@ pub(crate) struct Call {
     pub(crate) ranks: u32,
     /// Packets of all ranks.
     pub(crate) packets: f64,
-    /// Work requests of all ranks: each is a packet and its answer.
+    /// Work requests of all ranks: each is a packet and its reply.
     pub(crate) requests: f64,
     /// The formula of the packets.
     pub(crate) formula: &'static str,
@@ -243,7 +243,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// Whether the packets are those of the formula.
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn matches_formula(&self) -> bool {
         self.packets == self.expected as f64
     }
 }
@@ -317,7 +317,7 @@ fn count_calls(job: &Job) -> Result<Vec<Call>> {
 /// The calls as a table for a terminal.
 pub(crate) fn display_calls(calls: &[Call]) -> String {
     let row = |c: &Call| {
-        let verdict = if c.holds() { "" } else { "differs" }.to_owned();
+        let verdict = if c.matches_formula() { "" } else { "differs" }.to_owned();
         let numbers = [c.packets, c.expected as f64, c.requests].map(|n| count(Some(n)));
         [c.call.to_owned(), c.formula.to_owned(), verdict, c.ranks.to_string()].into_iter().chain(numbers).collect()
     };
@@ -335,16 +335,16 @@ mod tests {
     fn record_above_its_goal_is_missed() {
         let with = |library, packets| Record { packets: Some(packets), ..record(library, Op::Get, 8, 1.0) };
         let records = [with(Library::Farside, 2.0), with(Library::Mpich, 4.0), with(Library::Farside, 2.01)];
-        assert_eq!(missed(&records), [&records[2]]);
-        assert!(missed(&records[..2]).is_empty());
+        assert_eq!(over_goal(&records), [&records[2]]);
+        assert!(over_goal(&records[..2]).is_empty());
         let exchange = |library, packets| {
             let key = Key { suite: Suite::Ghost, sync: Sync::Twosided, op: Op::Ghost, ..records[0].key };
             Record { key, ..with(library, packets) }
         };
         let exchanges =
             [exchange(Library::Farside, 4.0), exchange(Library::Mpich, 3.0), exchange(Library::OpenMpi, 4.0)];
-        assert_eq!(missed(&exchanges), [&exchanges[0]]);
-        assert!(missed(&[exchanges[0].clone(), exchanges[2].clone()]).is_empty());
+        assert_eq!(over_goal(&exchanges), [&exchanges[0]]);
+        assert!(over_goal(&[exchanges[0].clone(), exchanges[2].clone()]).is_empty());
         let text = display(&records[..2]);
         assert!(text.contains("MPICH") && text.contains('4') && !text.contains("2.0"), "{text}");
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicU64;
 use farside_core::error::{Error, Result};
 
 /// Zeroed bytes that begin at a page, each page touched.
-#[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
@@ -21,12 +20,12 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Memory of this process only.
+    /// Allocates memory that is private to this process.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         Self::map(bytes, libc::MAP_PRIVATE)
     }
 
-    /// Shared with processes forked later.
+    /// Allocates memory that is shared with processes forked later.
     pub(crate) fn shared(bytes: usize) -> Result<Self> {
         Self::map(bytes, libc::MAP_SHARED)
     }
@@ -41,13 +40,13 @@ impl Pages {
             return Err(error.remedy("choose smaller sizes"));
         };
         let mut pages = Self { start, bytes };
-        // Every page is written, so that none is the shared page of zeros.
+        // Every page is written, so that no page maps the kernel's shared zero page.
         pages.fill(0xff);
         pages.fill(0);
         Ok(pages)
     }
 
-    /// The first byte, for processes that share the memory and make no slices of it.
+    /// The address of the first byte, for processes that share the memory and create no slices of it.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }

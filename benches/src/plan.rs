@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     /// Bytes of puts and gets, ascending.
     #[arg(long, value_delimiter = ',')]
     pub(crate) sizes: Vec<u64>,
-    /// The numbers of 32-bit integers to each neighbour in the ghost-area exchange, ascending.
+    /// The numbers of 32-bit integers sent to each neighbour in the ghost-area exchange, ascending.
     #[arg(long, value_delimiter = ',')]
     pub(crate) counts: Vec<u64>,
     /// Messages of [`Suite::Pack`] and [`Suite::Put`], shape and bytes; see [`crate::shapes`].
@@ -58,7 +58,7 @@ pub(crate) const EPOCHS: [(Sync, Op, u32); 5] = [
 pub(crate) const FENCE_CLOSURE: (Sync, Op, u32) = (Sync::FenceClosure, Op::Put, 1);
 
 impl Plan {
-    /// A plan of everything but layouts.
+    /// A plan of everything except layouts.
     pub(crate) fn new(quick: bool) -> Self {
         let (sizes, counts) = match quick {
             false => (vec![8, 64, 1024, 8192, 65536, 1 << 20], (0..9).map(|i| 1 << (2 * i)).collect()),
@@ -178,7 +178,7 @@ pub(crate) mod tests {
                             }
                         }),
                         Suite::Put => self.layouts.iter().for_each(|&(shape, bytes)| {
-                            // These are between two ranks, of which rank 1 only waits.
+                            // Operations that end with a flush are measured between two ranks; rank 1 only waits.
                             let ops = put_ops(shape).iter().filter(|_| ranks == 2);
                             ops.for_each(|op| add(window, Sync::Flush, *op, shape, bytes));
                             if is_exchanged(shape, bytes, ranks) {
@@ -193,7 +193,7 @@ pub(crate) mod tests {
         }
 
         /// Every measurement of Farside with `ranks` ranks: those of all libraries, its self-contained fence epoch, and
-        /// copies from layout to layout.
+        /// copies between layouts.
         pub(crate) fn farside_keys(&self, ranks: u32) -> Vec<Key> {
             let mut keys = self.keys(ranks);
             let copies: Vec<_> =

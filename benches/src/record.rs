@@ -1,4 +1,5 @@
-//! The record of one measurement, and its form as a line of JSON. `benches/peers/measure.c` writes the same.
+//! The record of one measurement, and its JSON form, one line per record. `benches/peers/measure.c` writes the same
+//! form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -98,13 +99,15 @@ names! {
         TwoSided = "two-sided" "Two-sided messages",
         /// The loops of IMB and OSU, each by size.
         Loops = "loops" "Loops by size",
+        /// Operations of several threads; bytes are the threads of a rank.
+        Threads = "threads" "Several threads of a rank",
         /// Floors of the machine.
         Limit = "limit" "Limits of the machine",
     }
 }
 
 names! {
-    /// The owner of the memory that a window exposes.
+    /// The kind of memory that a window exposes.
     Window {
         /// No window is used.
         None = "none" "",
@@ -124,7 +127,7 @@ names! {
         None = "none" "",
         /// Fence; Farside's epochs on allocated windows form a chain: each fence closes an epoch and opens the next.
         Fence = "fence" "fence",
-        /// Farside's self-contained fence epoch, which opens itself: no peer has it.
+        /// Farside's self-contained fence epoch, with its own opening fence; no peer has an equivalent.
         FenceClosure = "fence-closure" "fence by itself",
         /// Post, start, complete, wait.
         Pscw = "pscw" "PSCW",
@@ -144,9 +147,9 @@ names! {
 names! {
     /// The layout of the memory side; [`crate::shapes`] has the sizes.
     Shape {
-        /// Consecutive bytes.
+        /// Contiguous bytes.
         None = "none" "",
-        /// Blocks of 4 bytes, two lengths from start to start.
+        /// Blocks of 4 bytes, with starts two block lengths apart.
         Vector4 = "vector_4" "vector, blocks of 4 B",
         /// The same with blocks of 8 bytes.
         Vector8 = "vector_8" "vector, blocks of 8 B",
@@ -213,17 +216,17 @@ names! {
         Cas = "cas" "compare-and-swap",
         /// Accumulate (sum) of one 64-bit integer.
         Accumulate = "accumulate" "accumulate",
-        /// A message there and back.
+        /// A round trip of a message.
         Pingpong = "pingpong" "there and back",
         /// A message one way, of a ping-pong.
         Latency = "latency" "one way",
-        /// A message there and another one back at the same time.
+        /// Two concurrent messages in opposite directions.
         Exchange = "exchange" "exchange",
         /// One of 64 consecutive messages.
         Bandwidth = "bandwidth" "message of a burst",
         /// A message one way while a number of receives with other tags is posted.
         PostedTag = "posted_tag" "posted, by tag",
-        /// The same with receives from another source.
+        /// The same with posted receives from another source.
         PostedSource = "posted_source" "posted, by source",
         /// The same with receives from any source, with other tags.
         PostedAny = "posted_any" "posted, any source",
@@ -245,9 +248,9 @@ names! {
         Unpack = "unpack" "unpack",
         /// From a layout to the same layout in other memory.
         Copy = "copy" "copy",
-        /// Processor time of the origin for a put and its flush.
+        /// CPU time of the origin for a put and its flush.
         OriginCpu = "origin_cpu" "origin CPU time",
-        /// Processor time of the target, which waits in a barrier meanwhile.
+        /// CPU time of the target, which waits in a barrier meanwhile.
         TargetCpu = "target_cpu" "target CPU time",
         /// An exchange of all ranks with all, themselves included.
         Alltoall = "alltoall" "all-to-all",
@@ -277,15 +280,15 @@ names! {
         LineRoundTrip = "line_round_trip" "cache line there and back",
         /// The same with a line for each direction.
         TwoLinesRoundTrip = "two_lines_round_trip" "two lines there and back",
-        /// A cache line there and back, with a little work between seeing it and sending it back at both ends.
+        /// A round trip of a cache line, with a little work between receiving and returning it at both ends.
         WorkedRoundTrip = "worked_round_trip" "line with work, there and back",
-        /// Two processes that wait for each other.
+        /// A bare barrier of two processes.
         BareMeeting = "bare_meeting" "bare meeting",
         /// From yielding a core to running again, with a number of ranks on that core.
         YieldTurn = "yield_turn" "turn of a core",
         /// A cache line from one core to another.
         LineOneWay = "line_one_way" "cache line one way",
-        /// A warm copy within memory.
+        /// A memcpy with warm caches.
         Memcpy = "memcpy" "memcpy",
         /// An uncontended atomic addition.
         Atomic = "atomic" "atomic",
@@ -310,9 +313,9 @@ impl Library {
 }
 
 impl Suite {
-    /// Whether the peers' C program measures it on Farside's MPI library too.
+    /// Whether the peers' C program also measures the operation on Farside's MPI library.
     pub(crate) const fn is_of_mpi(self) -> bool {
-        matches!(self, Suite::TwoSided | Suite::Loops)
+        matches!(self, Suite::TwoSided | Suite::Loops | Suite::Threads)
     }
 }
 
@@ -329,7 +332,7 @@ impl Shape {
         self.name().strip_prefix(kind)?.strip_prefix('_')?.parse().ok()
     }
 
-    /// The shape itself; shapes that differ only in their number of blocks have one kind.
+    /// The kind of a shape; shapes that differ only in their number of blocks have the same kind.
     pub(crate) fn kind(self) -> Shape {
         if self.number_of("blocks").is_some() { Shape::Blocks4 } else { self }
     }
@@ -380,7 +383,7 @@ pub(crate) struct Record {
     /// Work requests of one epoch or operation, of all ranks together, if they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) requests: Option<f64>,
-    /// The algorithm of a collective, if it was given; otherwise the library has selected it.
+    /// The algorithm of a collective, if it was given; otherwise the library selects it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) algorithm: Option<String>,
 }
@@ -394,8 +397,8 @@ impl Record {
         let mut sorted = blocks_us.to_vec();
         sorted.sort_by(f64::total_cmp);
         if sorted.is_empty() || sorted.iter().any(|us| !us.is_finite() || *us < 0.0) {
-            let cause = "no blocks, or a time that is not a number of microseconds";
-            return Err(Error::new(ErrorKind::BadArgument, "benchmark record").cause(cause));
+            let cause = "there are no blocks, or a time is negative or not finite";
+            return Err(Error::new(ErrorKind::BadArgument, "create a benchmark record").cause(cause));
         }
         let us_median = f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
         let mb_per_s = (key.op.is_bandwidth() && us_median > 0.0).then(|| key.bytes as f64 / us_median);
@@ -410,9 +413,9 @@ impl Record {
     /// [`ErrorKind::Protocol`] if the line is not a record: too long, not JSON, a field missing or unknown in its
     /// value, a time that is not positive and finite, no ranks.
     pub(crate) fn parse(line: &str) -> Result<Self> {
-        let refuse = |cause: String| Error::new(ErrorKind::Protocol, "benchmark record").cause(cause);
+        let refuse = |cause: String| Error::new(ErrorKind::Protocol, "read a benchmark record").cause(cause);
         if line.len() > LINE_BYTES_MAX {
-            return Err(refuse(format!("a line of {} bytes; at most {LINE_BYTES_MAX} are allowed", line.len())));
+            return Err(refuse(format!("the line has {} bytes; at most {LINE_BYTES_MAX} are allowed", line.len())));
         }
         let record: Self = serde_json::from_str(line).map_err(|error| refuse(error.to_string()))?;
         let positive = |value: f64| value.is_finite() && value > 0.0;
@@ -424,13 +427,13 @@ impl Record {
             || record.key.ranks == 0
             || record.iterations == 0
         {
-            return Err(refuse("a number that cannot be".to_owned()));
+            return Err(refuse("a number is negative, zero or not finite where it must not be".to_owned()));
         }
         Ok(record)
     }
 
-    /// The time that counts, in microseconds: the median; if one rank works alone, and for collectives and messages, the smallest,
-    /// since other load of the machine only makes it longer.
+    /// The reported time in microseconds: the median; for measurements of a single rank, collectives and messages the
+    /// minimum, since other load of the machine only increases times.
     pub(crate) fn us(&self) -> f64 {
         let put = self.key.suite == Suite::Put && matches!(self.key.op, Op::Put | Op::PutBandwidth);
         if put || matches!(self.key.suite, Suite::Pack | Suite::Coll | Suite::TwoSided) {
@@ -448,7 +451,7 @@ impl Record {
 }
 
 /// The fastest record of each library, key and algorithm, in the order of first appearance: other load of the machine
-/// makes times longer, never shorter.
+/// only increases times.
 pub(crate) fn best(records: &[Record]) -> Vec<Record> {
     let mut best: Vec<Record> = Vec::new();
     for record in records {

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! Round trips of messages that are longer than a packet, from memory to memory and from layout to layout, between two
-//! ranks as threads: sent immediately, sent in packets once the target has requested them, and read by the target from
-//! the sender's memory. The lengths at which the fastest way changes are the cut-offs of
-//! [`MessageCutOffs`](farside_core::device::MessageCutOffs). The environment selects the device.
+//! Round trips of contiguous and noncontiguous messages longer than a packet, between two ranks as threads: sent
+//! eagerly, sent in packets on request of the target, and read by the target from the sender's memory. The lengths at
+//! which the fastest method changes are the cut-offs of [`MessageCutOffs`](farside_core::device::MessageCutOffs). The
+//! environment selects the device.
 
 use std::rc::Rc;
 
@@ -20,10 +20,10 @@ use crate::two_sided::active;
 #[derive(Args)]
 pub(crate) struct Arguments {}
 
-/// The number of jobs for each way.
+/// The number of jobs for each transfer method.
 const REPEATS: usize = 2;
 
-/// A layout that has every other block of a number of bytes.
+/// A layout of every other block of a number of bytes.
 struct Strided(*mut u8, usize, usize);
 
 // SAFETY: the blocks have `len` bytes in the order of the packed bytes, of memory that `measure` keeps.
@@ -55,7 +55,7 @@ fn measure(job: &Job, len: usize, block: usize) -> Result<f64> {
     Ok(active(job, &job.world()?, "enhanced", source, sink, [1])?[0])
 }
 
-/// Ways to transfer a message that is longer than a packet, with the value of `FARSIDE_TRANSFER` for each.
+/// Transfer methods for a message longer than a packet, with the value of `FARSIDE_TRANSFER` for each.
 const WAYS: [(&str, &str); 3] = [
     ("eager", "eager:1000000000"),
     ("packets", "eager:0,read-intra:1000000000,read-inter:1000000000"),

@@ -1,4 +1,4 @@
-//! The report for readers: one complete HTML file, for the screen and for paper.
+//! The report: one self-contained HTML file, for screen and print.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::results::Results;
 use crate::table::{Row, Table, number, short};
 
-/// The part of the style that only reports have.
+/// The style sheet of reports, in addition to the common style.
 const STYLE: &str = "
 body { max-width: 1400px; }
 dl { display: grid; grid-template-columns: max-content auto; gap: .1rem 1rem; } dt { color: #666; } dd { margin: 0; }
@@ -73,7 +73,7 @@ fn number_of(library: Library) -> usize {
 }
 
 /// The plots of a suite: lines if there are several sizes, or several numbers of blocks of one size; all others as bars
-/// of one plot. All lines have the same axis of time, and so have all bars.
+/// of one plot. All line plots share a time axis, and so do all bar plots.
 fn section(table: &Table, suite: Suite) -> Markup {
     let mut curves: BTreeMap<Curves, Vec<&Row>> = BTreeMap::new();
     for row in table.rows.iter().filter(|row| row.key.suite == suite) {
@@ -207,6 +207,11 @@ fn explanation(suite: Suite) -> &'static str {
              put, get and accumulate (doubles) end with a flush, and a put by one rank under PSCW is a chain, in which each \
              rank waits for its left neighbour. The limit is a memcpy of as many bytes."
         }
+        Suite::Threads => {
+            "One operation of 8 bytes, over all threads of a rank (the inverse of their rate); bytes are the threads of each \
+             rank. Puts and atomics go both ways, each with a flush; messages in bursts of 64, each thread on a communicator of \
+             its own."
+        }
         Suite::Limit => "A cache line between two cores, a copy, an atomic addition.",
     }
 }
@@ -242,8 +247,8 @@ mod tests {
         let plot = &page[page.find("<svg").unwrap()..page.find("</svg>").unwrap()];
         for library in Library::ALL {
             let color = format!("\"{}\"", color(number_of(*library)));
-            assert!(plot.contains(&format!(">{}<", short(*library))), "{library} is not in the legend");
-            assert!(plot.contains(&color), "{library} is not drawn");
+            assert!(plot.contains(&format!(">{}<", short(*library))), "the legend lacks {library}");
+            assert!(plot.contains(&color), "the plot lacks {library}");
         }
         let captions = ["atomics · allocated window · 2 ranks", "flush · put · allocated window · 2 ranks"];
         for title in [Suite::Op.label(), Suite::Barrier.label(), "0.00400"].into_iter().chain(captions) {

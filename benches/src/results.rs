@@ -1,4 +1,4 @@
-//! The results of a run, and its files.
+//! The results of a run, and its output files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Results {
         if self.records.iter().any(|record| record.library == Library::Farside) {
             return Ok(true);
         }
-        let cause = "no rank has measured anything; see the notes";
+        let cause = "no measurement has succeeded; see the notes";
         Err(Error::new(ErrorKind::Launcher, "measure Farside").cause(cause))
     }
 

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Transfers between two strided layouts over verbs, with each scheme: packed, one message for each block, lists of
-//! blocks on both sides; and contiguous, as the limit. Measures the time of a put with the fences that close it, the
-//! bandwidth of several puts, and the processor time at either side; computes the resulting cut-offs.
+//! blocks on both sides; and contiguous transfers, as the limit. Measures the time of a put with its closing fence, the
+//! bandwidth of several puts, and the CPU time on either side; computes the resulting cut-offs.
 //!
 //! The ranks are two threads of this process, with one device each.
 
@@ -24,11 +24,11 @@ use crate::table::{number, text};
 use crate::usage::{Of, Usage};
 
 /// Puts columns of a matrix of ints, and messages of some blocks, with every scheme, and block diagonals with lists,
-/// whose layouts are known or not; between two ranks of this process, over the device of the settings. Prints the
-/// resulting cut-offs.
+/// whose layouts are cached at the target or new; between two ranks of this process, over the device of the settings.
+/// Prints the resulting cut-offs.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Number of measurements of each shape, of which the best is used.
+    /// Number of measurements of each shape; the best one is used.
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Measure fewer shapes.
@@ -51,19 +51,19 @@ const WAYS: [(&str, &str); 4] =
     [("Generic", "generic"), ("Multi-W", "multi-w"), ("SGRS", "sgrs"), ("contiguous", "multi-w")];
 
 fn failed(e: DatatypeError) -> Error {
-    Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
+    Error::new(ErrorKind::BadArgument, "build a layout").cause(e.cause().to_owned())
 }
 
-/// The cost of one shape in one scheme.
+/// The cost of one shape with one scheme.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
     /// The shortest time of a put and the fence that closes it, in microseconds.
     pub(crate) us: f64,
     /// The maximum bandwidth of some puts and a fence.
     pub(crate) mb_per_s: f64,
-    /// Processor time of the origin's thread, for a put and its fence.
+    /// CPU time of the origin's thread, for a put and its fence.
     pub(crate) origin_us: f64,
-    /// Processor time of the target's thread, for the same.
+    /// CPU time of the target's thread, for a put and its fence.
     pub(crate) target_us: f64,
 }
 
@@ -78,8 +78,8 @@ fn measure((name, setting): (&str, &str), cases: &[Case], rounds: u32) -> Result
     Ok(origin)
 }
 
-/// Measures block diagonals with blocks of these sides, `rounds` times each, alternately with the same layout and with
-/// a new one each time: the same diagonals of a matrix that starts at another element.
+/// Measures block diagonals with blocks of these sides, `rounds` times each, alternating between the same layout and a
+/// new one each time: the same diagonals of a matrix that starts at another element.
 fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Vec<String>>> {
     let settings = settings_with(&[("FARSIDE_TRANSFER", "sgrs")])?;
     let mut both = Job::threads_with(2, &settings, |job| {
@@ -89,8 +89,8 @@ fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Vec<String>>> {
     Ok(both.swap_remove(0))
 }
 
-/// Bytes and blocks of a message; then for a layout that the target knows, and for one that it does not, the shortest time in
-/// microseconds of a put and the fence that closes it, and the bytes of layouts that one put sends.
+/// Bytes and blocks of a message; then, for a layout cached at the target and for a new one, the shortest time in
+/// microseconds of a put and its closing fence, and the bytes of layouts that one put sends.
 fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Vec<String>> {
     let known = diagonals(side, 0).map_err(failed)?;
     let new =
@@ -172,9 +172,9 @@ pub(crate) struct Sizes {
 
 /// The cut-offs from measurements: for each shape the microseconds of [`WAYS`] in order.
 ///
-/// Each cut-off is the minimum length of a block (or message) at which the scheme wins more time than it loses, over
-/// all shapes; so a single disturbed measurement does not change it. A cut-off without measurements keeps its value in
-/// `now`.
+/// Each cut-off is the minimum length of a block (or message) from which the scheme saves more time than it costs, over
+/// all shapes, so that a single disturbed measurement does not change it. A cut-off without measurements keeps its
+/// value in `now`.
 pub(crate) fn cut_offs(cases: &[(Sizes, [f64; 4])], now: CutOffs) -> CutOffs {
     let best = |of: fn(&Sizes) -> u64, gain: &dyn Fn(&[f64; 4]) -> f64, chosen: &dyn Fn(&Sizes) -> bool| {
         let cases = || cases.iter().filter(|(s, _)| chosen(s));
@@ -212,7 +212,7 @@ pub(crate) fn report(rounds: u32, quick: bool) -> Result<()> {
     {
         for (what, part) in parts {
             let rows = cases.iter().enumerate().filter(|(_, case)| is_of(case, kind)).map(|(i, case)| {
-                let name = [case.shape.label().to_owned(), case.facts.len.to_string(), case.bytes.to_string()];
+                let name = [case.shape.label().to_owned(), case.layout.len.to_string(), case.bytes.to_string()];
                 name.into_iter().chain(ways.iter().map(|way| number(Some(part(&way[i]))))).collect()
             });
             println!("{title}: {what}\n{}", text(&header, 1, rows));
@@ -226,7 +226,7 @@ pub(crate) fn report(rounds: u32, quick: bool) -> Result<()> {
     let measured: Vec<_> = cases
         .iter()
         .enumerate()
-        .map(|(i, case)| (Sizes { block: case.facts.len as u64, bytes: case.bytes }, us(i)))
+        .map(|(i, case)| (Sizes { block: case.layout.len as u64, bytes: case.bytes }, us(i)))
         .collect();
     let c = cut_offs(&measured, CutOffs::UNMEASURED);
     println!("cut-offs that follow: {c:?}");

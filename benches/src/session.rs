@@ -18,6 +18,10 @@ use crate::results::Results;
 use crate::shapes::Case;
 use crate::table::number;
 use crate::targets::{self, Target};
+use crate::usage::Share;
+
+/// The share of the processors that other processes use on an idle machine.
+const QUIET: f64 = 0.05;
 
 /// Measures limits for these sizes. Returns the records and, if a limit cannot be measured on this machine, its error.
 pub(crate) type Limits = fn(&[u64]) -> Result<(Vec<Record>, Option<Error>)>;
@@ -31,7 +35,7 @@ pub(crate) struct Task {
     pub(crate) plans: Vec<Plan>,
     /// The libraries that measure each plan, Farside first.
     pub(crate) libraries: Vec<Library>,
-    /// The limits that are measured too, before and after each round, and their sizes.
+    /// The limits to measure before and after each round, and their sizes.
     pub(crate) limits: Option<(Limits, Vec<u64>)>,
     /// Variables of the environment of all libraries.
     pub(crate) environment: Vec<(&'static str, String)>,
@@ -56,6 +60,7 @@ impl Task {
         // Each round has its own records, with the limits before and after.
         let (mut of_rounds, mut from, mut number) = (Vec::new(), 0, 0);
         let total = rounds as usize * self.plans.len() * self.libraries.len();
+        let before = Share::now();
         session.limits()?;
         for _ in 0..rounds {
             for (plan, library) in self.plans.iter().flat_map(|plan| self.libraries.iter().map(move |l| (plan, *l))) {
@@ -67,6 +72,12 @@ impl Task {
             session.limits()?;
             of_rounds.push(best(&session.results.records[from..]));
             from = limits;
+        }
+        let cores = session.results.machine.cores;
+        if let Some(share) = before.and_then(|before| before.of_others(cores)).filter(|share| *share > QUIET) {
+            let text =
+                "other processes used {share} % of the processors during the run: its times and ratios may be wrong";
+            session.note("the machine".to_owned(), text.replace("{share}", &format!("{:.0}", 100.0 * share)));
         }
         let mut results = session.results;
         results.records = best(&results.records);
@@ -90,7 +101,7 @@ impl Task {
         if !targets.is_empty() {
             println!("{}", targets::display(&targets));
         }
-        print!("{}", targets::standing(&results.records));
+        print!("{}", targets::layout_results(&results.records));
         results.write(name, options, &report::html(&results))
     }
 }
@@ -102,7 +113,7 @@ impl Session<'_> {
             return self.pack(plan);
         }
         if library == Library::Farside && !suite.is_of_mpi() {
-            // Layouts are also put into memory that is not mapped.
+            // Layouts are also put into unmapped memory.
             let unmapped = (suite == Suite::Put).then(|| Plan { windows: vec![Window::Unmapped], ..plan.clone() });
             for plan in [plan].into_iter().chain(&unmapped) {
                 let mut words = plan.arguments();
@@ -121,14 +132,14 @@ impl Session<'_> {
             return Ok(());
         }
         if suite == Suite::Coll && plan.operations == [Op::Pingpong] {
-            // The ping-pong is for predictions, which only Farside has.
+            // The ping-pong serves predictions, which only Farside makes.
             return Ok(());
         }
         let single = over_verbs() && !plan.packets && suite != Suite::Coll && !suite.is_of_mpi();
         words.extend(single.then(|| "--single".to_owned()));
         let from = self.results.records.len();
         self.take(launch::peer(library, ranks, self.limit, &words)?, plan, library);
-        // A peer may or may not map memory of the user, so its times are compared with both of Farside's ways.
+        // A peer may or may not map user memory, so its times are compared with both modes of Farside.
         let put = |record: &&Record| record.key.suite == Suite::Put && record.key.window == Window::User;
         let mut user: Vec<_> = self.results.records[from..].iter().filter(put).cloned().collect();
         user.iter_mut().for_each(|record| record.key.window = Window::Unmapped);
@@ -150,7 +161,7 @@ impl Session<'_> {
         self.results.notes.push(note);
     }
 
-    /// Runs suite "pack" on a thread of its own, so that only this thread is bound to a core: the peers choose theirs.
+    /// Runs suite "pack" on a separate thread, so that only this thread is bound to a core and the peers choose theirs.
     fn pack(&mut self, plan: &Plan) -> Result<()> {
         for &(shape, bytes) in &plan.layouts {
             let measure = || {
@@ -163,7 +174,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Measures the limits, of which the smallest values count. Notes a change of the machine's speed.
+    /// Measures the limits; of repeated measurements the smallest value counts. Notes a change of the machine's speed.
     fn limits(&mut self) -> Result<()> {
         let Some((measure, sizes)) = &self.task.limits else { return Ok(()) };
         let (records, failed) = measure(sizes)?;

@@ -1,10 +1,10 @@
-//! The layouts of the suites "pack" and "put": their sizes, their datatypes and the parameters of loops by hand.
-//! `benches/peers/pack.c` makes the same layouts with MPI's constructors.
+//! The layouts of the suites "pack" and "put": their sizes, their datatypes and the parameters of hand-written loops.
+//! `benches/peers/pack.c` builds the same layouts with MPI's constructors.
 
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap};
 
-use crate::by_hand::Facts;
+use crate::by_hand::LoopLayout;
 use crate::plan::sorted;
 use crate::record::{Op, Shape};
 
@@ -15,8 +15,8 @@ const DIAGONAL_BLOCKS: u64 = 16;
 /// The packed bytes of the structure, and its extent.
 pub(crate) const STRUCT_BYTES: u64 = 29;
 pub(crate) const STRUCT_EXTENT: u64 = 40;
-/// The nested vector: doubles of the inner vector, bytes from one double to the next, bytes from one inner vector to
-/// the next.
+/// The nested vector: doubles of the inner vector, distance in bytes between doubles, distance in bytes between inner
+/// vectors.
 const NESTED: (u64, u64, u64) = (4, 24, 128);
 
 /// The shapes of the suite "pack".
@@ -65,7 +65,7 @@ pub(crate) fn columns_bytes(shape: Shape, bytes: u64) -> usize {
     shape.number_of("columns").map_or(0, |rows| (bytes / rows) as usize)
 }
 
-/// Sizes in bytes of messages of a shape: few blocks, sizes that fit into the second cache, and larger ones.
+/// Sizes in bytes of messages of a shape: few blocks, sizes that fit into the L2 cache, and larger ones.
 pub(crate) fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
     let columns = |rows: u64| [4, 32, 256, 2048].map(|columns| rows * 4 * columns).into();
     let mut sizes = match (shape, shape.number_of("vector")) {
@@ -95,8 +95,8 @@ pub(crate) struct Case {
     pub(crate) bytes: u64,
     /// The layout for Farside.
     pub(crate) map: TypeMap,
-    /// The layout for a loop by hand.
-    pub(crate) facts: Facts,
+    /// The layout for a hand-written loop.
+    pub(crate) layout: LoopLayout,
 }
 
 impl Case {
@@ -105,79 +105,79 @@ impl Case {
     /// # Errors
     /// [`ErrorKind::BadArgument`] if the shape has no message of that size.
     pub(crate) fn new(shape: Shape, bytes: u64) -> Result<Self> {
-        let refuse = |cause: String| Error::new(ErrorKind::BadArgument, "make a layout").cause(cause);
-        let (map, mut facts) = make(shape, bytes).map_err(|error| refuse(error.to_string()))?;
-        (facts.room, facts.bytes) = (map.true_ub() as usize, bytes as usize);
+        let refuse = |cause: String| Error::new(ErrorKind::BadArgument, "build a layout").cause(cause);
+        let (map, mut layout) = make(shape, bytes).map_err(|error| refuse(error.to_string()))?;
+        (layout.room, layout.bytes) = (map.true_ub() as usize, bytes as usize);
         if map.size() != bytes || bytes == 0 {
-            return Err(refuse(format!("no {shape} of {bytes} bytes")));
+            return Err(refuse(format!("the shape {shape} has no message of {bytes} bytes")));
         }
-        Ok(Self { shape, bytes, map, facts })
+        Ok(Self { shape, bytes, map, layout })
     }
 
     /// Bytes from the start of the memory to the end of the last block.
     pub(crate) fn room(&self) -> usize {
-        self.facts.room
+        self.layout.room
     }
 }
 
-fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), DatatypeError> {
+fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, LoopLayout), DatatypeError> {
     let (int, double) = (Datatype::from(Named::Int), Datatype::from(Named::Double));
-    let facts = |first: u64, count: u64, stride: u64, len: u64| Facts {
+    let layout = |first: u64, count: u64, stride: u64, len: u64| LoopLayout {
         first: first as usize,
         count: count as usize,
         stride: stride as usize,
         len: len as usize,
-        ..Facts::default()
+        ..LoopLayout::default()
     };
     let rows = |rows: u64, columns: u64| {
         let map = Datatype::vector(rows, columns, ROW_INTS as i64, &int)?.message(1)?;
-        Ok((map, facts(0, rows, 4 * ROW_INTS, 4 * columns)))
+        Ok((map, layout(0, rows, 4 * ROW_INTS, 4 * columns)))
     };
     let side = (bytes / 8).isqrt();
-    let face = |subsizes: [u64; 3], starts: [u64; 3], facts: Facts| {
+    let face = |subsizes: [u64; 3], starts: [u64; 3], layout: LoopLayout| {
         let (sizes, order, old) = ([side; 3].into(), Order::C, double.clone());
         let array = Subarray { sizes, subsizes: subsizes.into(), starts: starts.into(), order, old };
-        Ok((Datatype::subarray(&array)?.message(1)?, facts))
+        Ok((Datatype::subarray(&array)?.message(1)?, layout))
     };
     match (shape, shape.number_of("vector")) {
         (_, Some(block)) => {
             let (length, old) = if block == 4 { (1, &int) } else { (block / 8, &double) };
             let map = Datatype::hvector(bytes / block, length, 2 * block as i64, old)?.message(1)?;
-            Ok((map, facts(0, bytes / block, 2 * block, block)))
+            Ok((map, layout(0, bytes / block, 2 * block, block)))
         }
         (Shape::Column, _) => rows(bytes / 4, 1),
         (Shape::Columns64 | Shape::Columns128, _) => {
             let count = shape.number_of("columns").unwrap_or(1);
             rows(count, bytes / (4 * count))
         }
-        (Shape::FaceX, _) => face([side, side, 1], [0, 0, 1], facts(8, side * side, 8 * side, 8)),
-        (Shape::FaceY, _) => face([side, 1, side], [0, 1, 0], facts(8 * side, side, 8 * side * side, 8 * side)),
-        (Shape::FaceZ, _) => face([1, side, side], [1, 0, 0], facts(8 * side * side, 1, 0, 8 * side * side)),
+        (Shape::FaceX, _) => face([side, side, 1], [0, 0, 1], layout(8, side * side, 8 * side, 8)),
+        (Shape::FaceY, _) => face([side, 1, side], [0, 1, 0], layout(8 * side, side, 8 * side * side, 8 * side)),
+        (Shape::FaceZ, _) => face([1, side, side], [1, 0, 0], layout(8 * side * side, 1, 0, 8 * side * side)),
         (Shape::Indexed8 | Shape::Indexed64, _) => {
             let block = if shape == Shape::Indexed8 { 8 } else { 64 };
             let places = places(bytes / block);
             let at: Vec<i64> = places.iter().map(|place| (place * block / 8) as i64).collect();
             let map = Datatype::indexed_block(block / 8, &at, &double)?.message(1)?;
             let list = places.iter().map(|place| (place * block) as usize).collect();
-            Ok((map, Facts { list, ..facts(0, bytes / block, 0, block) }))
+            Ok((map, LoopLayout { list, ..layout(0, bytes / block, 0, block) }))
         }
         (Shape::Struct, _) => {
             let one = Datatype::structure(&[1, 3, 1], &[0, 8, 32], &[int, double, Named::Char.into()])?;
             let one = Datatype::resized(&one, 0, STRUCT_EXTENT as i64)?;
             let count = bytes / STRUCT_BYTES;
-            Ok((one.message(count)?, facts(0, count, STRUCT_EXTENT, STRUCT_BYTES)))
+            Ok((one.message(count)?, layout(0, count, STRUCT_EXTENT, STRUCT_BYTES)))
         }
-        (Shape::None, _) => Ok((Datatype::contiguous(bytes / 4, &int)?.message(1)?, facts(0, 1, 0, bytes))),
+        (Shape::None, _) => Ok((Datatype::contiguous(bytes / 4, &int)?.message(1)?, layout(0, 1, 0, bytes))),
         (Shape::Diagonals, _) => {
             let side = (bytes / diagonals_bytes(1)).isqrt();
             let row = DIAGONAL_BLOCKS * side;
-            Ok((diagonals(side, 0)?, facts(4 * side, row, 4 * row, 8 * side)))
+            Ok((diagonals(side, 0)?, layout(4 * side, row, 4 * row, 8 * side)))
         }
         (shape, _) if shape.number_of("blocks").is_some() => {
             let count = shape.number_of("blocks").unwrap_or(1);
             let len = bytes / count;
             let map = Datatype::hvector(count, len / 4, 2 * len as i64, &int)?.message(1)?;
-            Ok((map, facts(0, count, 2 * len, len)))
+            Ok((map, layout(0, count, 2 * len, len)))
         }
         (_, _) => {
             let (inner, stride, outer) = NESTED;
@@ -185,7 +185,7 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
             let count = bytes / (8 * inner);
             let map = Datatype::hvector(count, 1, outer as i64, &one)?.message(1)?;
             // `first` has the inner stride and `len` the inner count, for a nested loop.
-            Ok((map, facts(stride, count, outer, inner)))
+            Ok((map, layout(stride, count, outer, inner)))
         }
     }
 }

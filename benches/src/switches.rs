@@ -1,5 +1,5 @@
-//! Time of a switch between two ranks of a simulation, as coroutines of one thread and as threads that pass a
-//! baton.
+//! Time of a switch between two ranks of a simulation, as coroutines of one thread and as threads of which one runs at
+//! a time.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use clap::Args;
 use corosensei::{Coroutine, CoroutineResult};
 use farside_core::error::Result;
 
-/// Measures the time of a switch between coroutines, and between threads of which only one runs at a time.
+/// Measures the time of a switch between coroutines, and between threads that run one at a time.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Number of switches of each kind.

@@ -41,11 +41,11 @@ pub(crate) struct Arguments {
     no_limits: bool,
 }
 
-/// Replaces the planned values by the given ones, if there are any; all of these must be in `allowed`.
+/// Replaces the planned values by the given values, if any, all of which must be in `allowed`.
 fn choose<T: Ord + ToString>(planned: &mut Vec<T>, given: Vec<T>, is_allowed: impl Fn(&T) -> bool) -> Result<()> {
     if let Some(other) = given.iter().find(|one| !is_allowed(one)) {
         let error = Error::new(ErrorKind::BadArgument, "plan the measurements");
-        return Err(error.cause(format!("{} is not of this benchmark", other.to_string())));
+        return Err(error.cause(format!("this benchmark does not measure {}", other.to_string())));
     }
     if !given.is_empty() {
         *planned = sorted(given);

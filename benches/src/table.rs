@@ -22,7 +22,7 @@ pub(crate) fn text(header: &[&str], numbers: usize, rows: impl IntoIterator<Item
 /// Three significant digits without exponent; a dash if there is no value.
 pub(crate) fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
-    // Digits are counted after rounding, so that 9.999 becomes 10.0.
+    // The number of digits is determined after rounding, so that 9.999 becomes 10.0.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
     let digits = if rounded == 0.0 { 2 } else { (2 - rounded.abs().log10().floor() as i32).max(0) as usize };
     format!("{value:.digits$}")
@@ -44,7 +44,7 @@ pub(crate) struct Table {
 pub(crate) struct Row {
     /// The measured operation.
     pub(crate) key: Key,
-    /// Microseconds of each library; the limit is measured with it, or computed by [`Floors::of`].
+    /// Microseconds of each library; the limit is measured together with the operation, or computed by [`Floors::of`].
     pub(crate) us: BTreeMap<Library, f64>,
 }
 
@@ -70,7 +70,7 @@ fn key_cells(key: &Key) -> [String; 7] {
 }
 
 impl Table {
-    /// Makes a table from all records of a run. If two have the same library and key, the later one is used.
+    /// Creates a table from all records of a run. Of two records with the same library and key, the later one is used.
     pub(crate) fn new(records: &[Record], floors: &Floors) -> Self {
         let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.key.suite != Suite::Limit) {
@@ -111,8 +111,8 @@ impl Table {
 
     /// The cells of a row of this table, as text.
     pub(crate) fn cells(&self, row: &Row) -> Vec<String> {
-        let said = key_cells(&row.key);
-        let mut cells: Vec<String> = self.columns.iter().map(|column| said[*column].clone()).collect();
+        let labels = key_cells(&row.key);
+        let mut cells: Vec<String> = self.columns.iter().map(|column| labels[*column].clone()).collect();
         cells.extend(self.libraries.iter().map(|library| number(row.us.get(library).copied())));
         cells.extend(self.has_peers().then(|| number(row.over_best_peer())));
         cells.extend(self.by_hand().then(|| number(row.over(Library::Loop))));
@@ -120,7 +120,7 @@ impl Table {
         cells
     }
 
-    /// The first column of numbers: bytes, ranks, then times, of which Farside's are the first.
+    /// Index of the first column of numbers: bytes, ranks, then times, Farside's first.
     pub(crate) fn numbers(&self) -> usize {
         self.columns.len().saturating_sub(2)
     }

@@ -27,7 +27,7 @@ impl Target {
 
     fn verdict(&self) -> &'static str {
         match (self.most, self.met()) {
-            (None, _) => "limit",
+            (None, _) => "no target",
             (_, None) => "not measured",
             (_, Some(true)) => "met",
             (_, Some(false)) => "not met",
@@ -61,7 +61,7 @@ impl Times {
         self.0.iter().find(|((library, key), _)| *library == Library::Limit && is_it(key)).map(|(_, us)| *us)
     }
 
-    /// The limit that the ranks have measured alternately with `key`, recorded under `op`.
+    /// The limit that the ranks have measured alternating with `key`, recorded under `op`.
     fn alternated_limit(&self, key: Key, op: Op) -> Option<f64> {
         self.of(Library::Limit, Key { op, ..key })
     }
@@ -88,7 +88,7 @@ pub(crate) fn targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
     let mut add = |what: String, ratio, most| targets.push(Target { what, ratio, most });
-    // These are ratios to the best peer, of epochs and of operations with their flush.
+    // Ratios to the best peer, of epochs and of operations with their flush.
     for (window, bytes, epochs, operations, most) in [
         (Window::Allocated, 8, &EPOCHS[..], &OPERATIONS[..], [0.5, 0.4]),
         (Window::User, 8, &EPOCHS, &OPERATIONS[..1], [0.7, 0.7]),
@@ -105,20 +105,25 @@ pub(crate) fn targets(records: &[Record]) -> Vec<Target> {
     let large = operation(Window::Allocated, Op::Put, MIB);
     let message = Key { suite: Suite::Am, op: Op::Pingpong, bytes: 8, ranks: 2, ..Key::default() };
     let barrier = Key { suite: Suite::Barrier, op: Op::Barrier, ranks: 2, ..Key::default() };
-    // These are ratios to limits that the same ranks have measured alternately.
+    // Ratios to limits that the same ranks have measured in alternation.
     for (what, key, op, most) in [
         ("allocated window, 1 MiB: put + flush / memcpy", large, Op::Put, Some(1.05)),
-        ("active message round trip, 8 B / cache line's", message, Op::Pingpong, Some(1.8)),
-        ("active message round trip, 8 B / two lines'", message, Op::TwoLinesRoundTrip, None),
-        ("the same / cache line's with 40 ns of work at each end", message, Op::WorkedRoundTrip, None),
-        ("barrier of 2 / cache line one way", barrier, Op::Barrier, Some(1.6)),
-        ("barrier of 2 / bare meeting of two ranks", barrier, Op::BareMeeting, None),
+        ("active message round trip, 8 B / round trip of one cache line", message, Op::Pingpong, Some(1.8)),
+        ("active message round trip, 8 B / round trip of two cache lines", message, Op::TwoLinesRoundTrip, None),
+        (
+            "active message round trip, 8 B / round trip with 40 ns of work at each end, of one cache line",
+            message,
+            Op::WorkedRoundTrip,
+            None,
+        ),
+        ("barrier of 2 ranks / cache line one way", barrier, Op::Barrier, Some(1.6)),
+        ("barrier of 2 ranks / bare meeting of 2 ranks", barrier, Op::BareMeeting, None),
     ] {
         add(what.to_owned(), over(times.farside(key), times.alternated_limit(key, op)), most);
     }
     for (what, op) in [
-        ("round trip by a line for each way / by one line", Op::TwoLinesRoundTrip),
-        ("round trip by one line with 40 ns of work at each end / without", Op::WorkedRoundTrip),
+        ("round trip of two cache lines / round trip of one", Op::TwoLinesRoundTrip),
+        ("round trip with 40 ns of work at each end, of one cache line / the same without work", Op::WorkedRoundTrip),
     ] {
         add(
             what.to_owned(),
@@ -130,19 +135,22 @@ pub(crate) fn targets(records: &[Record]) -> Vec<Target> {
         let of = |sync, ranks| times.farside(epoch(Window::Allocated, sync, 8, ranks));
         let scaled = |a: Option<f64>, by: f64, b| over(a.map(|us| us / by), b);
         for sync in EPOCHS {
-            // Eight ranks are four pairs, which share the cores of one.
-            let what = format!("allocated window, 8 B: {} epoch, 8 ranks per pair / 2 ranks", sync.label());
+            // Eight ranks form four pairs, which share the two cores that a single pair has otherwise.
+            let what = format!(
+                "allocated window, 8 B: {} epoch: (time with 8 ranks / 4 pairs) / time with 2 ranks",
+                sync.label()
+            );
             add(what, scaled(of(sync, 8), 4.0, of(sync, 2)), Some(4.0));
         }
-        // A fence synchronizes every rank with every other.
+        // A fence synchronizes every pair of ranks.
         let [two, eight] = [2, 8].map(|ranks| of(Sync::Fence, ranks));
-        let what = "allocated window, 8 B: fence epoch, 8 ranks for each of 28 pairs / 2 ranks";
+        let what = "allocated window, 8 B: fence epoch: (time with 8 ranks / 28 pairs) / time with 2 ranks";
         add(what.to_owned(), scaled(eight, 28.0, two), Some(4.0));
         // Each of the four processes of a core must run once between two fences, so no fence is shorter than a turn.
         let turn = times.limit(Op::YieldTurn, 0);
-        let what = "a turn of four processes on each of two cores, per pair / fence epoch of 2 ranks";
+        let what = "(turn of four processes on each of two cores / 4 pairs) / fence epoch of 2 ranks";
         add(what.to_owned(), scaled(turn, 4.0, two), None);
-        let what = "fence epoch of 8 ranks / a turn of four processes on each of two cores";
+        let what = "fence epoch of 8 ranks / turn of four processes on each of two cores";
         add(what.to_owned(), over(eight, turn), None);
     }
     targets
@@ -171,8 +179,8 @@ pub(crate) fn verbs_targets(records: &[Record]) -> Vec<Target> {
     }
     let ratio = over(times.alternated_limit(put, Op::RawWriteDone), times.alternated_limit(put, Op::RawWrite));
     add("8 B: bare write, completed / bare write, one way".to_owned(), ratio, None);
-    // Compared is the time that each adds to a bare request that its own process measures alternately, since bare times
-    // of different processes on an emulated machine differ by more.
+    // Each library's time is divided by that of a bare request, which its own process measures alternately: on an emulated
+    // machine, bare times of different processes differ by more than the libraries.
     for (op, raw, bytes) in [
         (Op::Put, Op::RawWriteDone, 8),
         (Op::Get, Op::RawRead, 8),
@@ -184,7 +192,11 @@ pub(crate) fn verbs_targets(records: &[Record]) -> Vec<Target> {
     ] {
         let to_bare = |library, bare| over(times.of(library, key(op, bytes)), times.of(bare, key(raw, bytes)));
         let peers = Library::PEERS.iter().filter_map(|peer| to_bare(*peer, *peer)).min_by(f64::total_cmp);
-        let what = format!("{}: {} in bare requests of its process / best peer's the same", size(bytes), op.label());
+        let what = format!(
+            "{}: ({} / bare request of its process) / the same quotient of the best peer",
+            size(bytes),
+            op.label()
+        );
         add(what, over(to_bare(Library::Farside, Library::Limit), peers), None);
     }
     let long = [(Op::PutBandwidth, MIB), (Op::GetBandwidth, MIB)];
@@ -195,7 +207,7 @@ pub(crate) fn verbs_targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// The other sides of a comparison in the suites "pack" and "put": name, time, and the largest ratio that meets the
+/// The references of a comparison in the suites "pack" and "put": name, time, and the largest ratio that meets the
 /// target.
 fn comparisons(times: &Times, key: Key) -> Vec<(&'static str, Option<f64>, f64)> {
     let pack = key.suite == Suite::Pack;
@@ -268,7 +280,7 @@ pub(crate) fn layout_targets(records: &[Record]) -> Vec<Target> {
 
 /// Farside's results with layouts, size by size: for each operation, kind of window and comparison a line with the
 /// sizes at which it is slower.
-pub(crate) fn standing(records: &[Record]) -> String {
+pub(crate) fn layout_results(records: &[Record]) -> String {
     let all = compared(&Times::new(records));
     type Line = (Op, Window, u32, &'static str);
     let mut groups: BTreeMap<Line, Vec<(&Comparison, f64)>> = BTreeMap::new();
@@ -286,7 +298,8 @@ pub(crate) fn standing(records: &[Record]) -> String {
         let (all, met, most) = (group.len(), group.len() - behind.len(), group[0].0.most);
         let window = if window == Window::None { "no window" } else { window.label() };
         let op = op.label();
-        text += &format!("{op}, {window}, {ranks} ranks: within {most} of the {with} at {met} of {all} sizes{but}\n");
+        text +=
+            &format!("{op}, {window}, {ranks} ranks: at most {most} times the {with} at {met} of {all} sizes{but}\n");
     }
     text
 }
@@ -305,7 +318,7 @@ pub(crate) fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> V
     merged
 }
 
-/// The targets as text for a terminal: those that were measured, and the number of those that were not.
+/// The targets as text for a terminal: those that were measured, and the number of unmeasured ones.
 pub(crate) fn display(targets: &[Target]) -> String {
     let count = |met| targets.iter().filter(|target| target.most.is_some() && target.met() == met).count();
     let mut summary = format!("Targets: {} met, {} not met", count(Some(true)), count(Some(false)));
@@ -317,6 +330,7 @@ pub(crate) fn display(targets: &[Target]) -> String {
         let most = t.most.map_or(String::new(), |most| most.to_string());
         vec![t.verdict().to_owned(), t.what.clone(), number(t.ratio), most]
     };
+    summary += ". Below 1, the first of the two took less time; without a target, the second is a bare loop";
     format!("{summary}\n{}", text(&["", "target", "measured", "at most"], 2, measured.map(row)))
 }
 
@@ -336,7 +350,7 @@ mod tests {
         Record::from_blocks(library, key, 1, &[us]).unwrap()
     }
 
-    /// A limit that two ranks have measured alternately with their operations.
+    /// A limit that two ranks have measured alternating with their operations.
     fn alternated_record(suite: Suite, op: Op, bytes: u64, us: f64) -> Record {
         let key = Key { suite, op, bytes, ranks: 2, ..Key::default() };
         of(Library::Limit, if suite == Suite::Op { operation(Window::Allocated, op, bytes) } else { key }, us)
@@ -365,7 +379,7 @@ mod tests {
         };
         // The fastest line and the fastest barrier are from different rounds.
         let merged = of_rounds(&[round(0.5, 2.0), round(1.0, 1.5), round(2.0, 2.5)], targets);
-        assert_eq!(find(&merged, "barrier of 2 / cache").0, Some(1.5));
+        assert_eq!(find(&merged, "barrier of 2 ranks / cache").0, Some(1.5));
         assert_eq!(find(&merged, "allocated window, 8 B: fence epoch / best peer").0, None);
     }
 
@@ -383,7 +397,7 @@ mod tests {
         assert_eq!(find(&targets, "put + flush / ib_write_lat"), (Some(2.0), Some(false)));
         assert_eq!(find(&targets, "put + flush / bare write, one way").0, Some(3.0));
         assert_eq!(find(&targets, "put + flush / bare write, completed").0, Some(1.5));
-        assert_eq!(find(&targets, "8 B: put in bare requests of its process").0, Some(0.75));
+        assert_eq!(find(&targets, "8 B: (put / bare request of its process)").0, Some(0.75));
         assert_eq!(find(&targets, "8 B: put / best peer").0, Some(0.5));
         assert_eq!(find(&targets, "get + flush / bare read").0, None);
     }
@@ -410,11 +424,11 @@ mod tests {
             ("user window, 64 KiB: exclusive lock", 0.5, Some(true)),
             ("put + flush / memcpy", 1.25, Some(false)),
             ("user window, 1 MiB", 0.5, Some(true)),
-            ("8 B / cache line's", 2.0, Some(false)),
-            ("8 B / two lines'", 1.25, None),
-            ("barrier of 2 / cache", 1.25, Some(true)),
-            ("shared lock epoch, 8 ranks", 0.25, Some(true)),
-            ("8 ranks for each of 28 pairs", 1.0 / 28.0, Some(true)),
+            ("8 B / round trip of one cache line", 2.0, Some(false)),
+            ("8 B / round trip of two cache lines", 1.25, None),
+            ("barrier of 2 ranks / cache", 1.25, Some(true)),
+            ("shared lock epoch: (time with 8 ranks", 0.25, Some(true)),
+            ("8 ranks / 28 pairs", 1.0 / 28.0, Some(true)),
             ("fence epoch of 8 ranks", 0.25, None),
         ] {
             assert_eq!(find(&targets, text), (Some(ratio), met), "{text}");
@@ -455,10 +469,10 @@ mod tests {
         assert_eq!(find(&targets, "all-to-all of columns"), (Some(0.5), Some(true)));
         assert_eq!(targets.len(), 5);
         assert_eq!(
-            standing(&records),
-            "put, allocated window, 2 ranks: within 1 of the best peer at 1 of 2 sizes; behind: columns_64:8192 (2.00)\n\
-             put, allocated window, 2 ranks: within 1.1 of the copy by hand at 2 of 3 sizes; behind: columns_64:1024 (1.20)\n\
-             all-to-all, allocated window, 2 ranks: within 1 of the best peer at 1 of 1 sizes\n"
+            layout_results(&records),
+            "put, allocated window, 2 ranks: at most 1 times the best peer at 1 of 2 sizes; behind: columns_64:8192 (2.00)\n\
+             put, allocated window, 2 ranks: at most 1.1 times the copy by hand at 2 of 3 sizes; behind: columns_64:1024 (1.20)\n\
+             all-to-all, allocated window, 2 ranks: at most 1 times the best peer at 1 of 1 sizes\n"
         );
     }
 }

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! Two-sided messages compared with the layers below them, as the paper on MPI-LAPI compares them (Banikazemi et al.,
 //! "MPI-LAPI: an efficient implementation of MPI for IBM RS/6000 SP systems"): the raw put; active messages whose
-//! completion handler runs on another thread (base), only moves a counter, or runs in the dispatcher (enhanced); and
-//! the messages themselves.
+//! completion handler runs on another thread (base), only increments a counter, or runs in the dispatcher (enhanced);
+//! and the messages themselves.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -92,7 +92,7 @@ fn layers(sizes: &[u64], rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// The measurements: the name of each, and how the message is delivered.
+/// The measurements: name and delivery method of each.
 const WAYS: [(&str, &str); 5] = [
     ("put", "put and flush in lock_all; the target looks at the last byte"),
     ("base", "active message into place; the completion handler runs on another thread"),
@@ -102,17 +102,17 @@ const WAYS: [(&str, &str); 5] = [
 ];
 
 const ID: HandlerId = HandlerId(1);
-/// The numbers of messages in a row that are answered by one: of a ping-pong, and of a burst.
+/// The number of consecutive messages per reply: in a ping-pong, and in a burst.
 const KINDS: [u64; 2] = [1, 64];
-/// The number of short blocks, of which the fastest is reported.
+/// The number of short blocks; the fastest one is reported.
 const BLOCKS: u32 = 40;
 const BLOCK: Duration = Duration::from_micros(500);
 
-/// Microseconds of a message one way, and of one message of a burst, by way and size.
+/// Microseconds of a one-way message, and of one message of a burst, by delivery method and size.
 type Times = Vec<Vec<[f64; 2]>>;
 
-/// Measures all ways between two ranks as threads, which wait according to `FARSIDE_WAIT`: "spin" polls, "park" sleeps
-/// until a message arrives.
+/// Measures all delivery methods between two ranks as threads, which wait according to `FARSIDE_WAIT`: "spin" polls,
+/// "park" sleeps until a message arrives.
 fn measure(wait: &str, sizes: &[u64]) -> Result<Times> {
     let settings = settings_with(&[("FARSIDE_WAIT", wait)])?;
     let way = |(name, _): (&str, &str)| -> Result<Vec<[f64; 2]>> {
@@ -132,7 +132,7 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
             let window = LockWindow::<u8>::allocate(&team, len)?;
             window.lock_all(Assert::empty(), |epoch| {
                 let (other, number) = (1 - team.rank(), Cell::new(0u64));
-                // The last byte numbers the message.
+                // The last byte is the sequence number of the message.
                 let send = || {
                     number.set(number.get() + 1);
                     if len > 1 {
@@ -233,8 +233,9 @@ fn handler_thread() -> Sender<Arc<AtomicU64>> {
     sender
 }
 
-/// Microseconds of a message in the fastest block: rank 0 sends the messages of a kind, and rank 1 answers with one; of a
-/// single one, half of the round trip. `receive` waits until that number of messages has arrived since the start.
+/// Microseconds of a message in the fastest block, for each number of messages in `kinds`: rank 0 sends that many, and
+/// rank 1 replies with one message; for a single message, half of the round trip. `receive` waits until the given number
+/// of messages has arrived since the start.
 fn times<const N: usize>(
     team: &Team,
     send: impl Fn() -> Result<()>,
@@ -259,7 +260,7 @@ fn times<const N: usize>(
             }
             Ok(start.elapsed())
         };
-        // Rank 0 sends the number of rounds to both.
+        // Rank 0 determines the number of rounds for both.
         let warm = round(4)?;
         let mut rounds = [(BLOCK.as_nanos() * 4 / warm.as_nanos().max(1)).clamp(1, 2000) as u64];
         farside_rma::Collectives::broadcast(team, &mut rounds, 0)?;

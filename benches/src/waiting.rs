@@ -17,7 +17,7 @@ use crate::usage::{Of, Usage};
 
 const HANDLER: HandlerId = HandlerId(3);
 
-/// Makes rank 0 sleep while all others wait for it, and prints the processor time that they spend meanwhile.
+/// Makes rank 0 sleep while all other ranks wait for it, and prints the CPU time that they spend waiting.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Job sizes (ranks) to measure.
@@ -34,26 +34,26 @@ impl Arguments {
     }
 }
 
-/// Processor time of all ranks except rank 0 in one call.
+/// CPU time of all ranks except rank 0 in one call.
 #[derive(Clone, Debug)]
 pub(crate) struct Waited {
     /// The call.
     pub(crate) call: &'static str,
     /// The time of each rank from 1 on.
-    pub(crate) spent: Vec<Spent>,
+    pub(crate) spent: Vec<RankUsage>,
 }
 
-/// Time of one rank.
+/// The usage of one rank.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spent {
-    /// Processor time and context switches.
+pub(crate) struct RankUsage {
+    /// CPU time and context switches.
     pub(crate) usage: Usage,
-    /// The number of times that it went to sleep.
+    /// The number of times that the rank went to sleep.
     pub(crate) parks: u64,
 }
 
-/// Lets rank 0 sleep for `pause` while the others wait for it in a barrier, a fence, wait, unlock, and for a message.
-/// Collective; all ranks get the same. `of` tells whether ranks are processes or threads.
+/// Makes rank 0 sleep for `pause` while the other ranks wait for it in a barrier, a fence, wait, unlock, and a receive.
+/// Collective; all ranks get the same result. `of` says whether ranks are processes or threads.
 pub(crate) fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
     let team = job.world()?;
     let (me, others): (usize, Vec<usize>) = (team.rank(), (1..team.size()).collect());
@@ -71,7 +71,7 @@ pub(crate) fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>>
         team.barrier()?;
         let (before, parks) = (Usage::now(of)?, job.stats().count(Kind::Park));
         if me == 0 { sleeper() } else { waiter() }?;
-        let spent = Spent { usage: Usage::now(of)? - before, parks: job.stats().count(Kind::Park) - parks };
+        let spent = RankUsage { usage: Usage::now(of)? - before, parks: job.stats().count(Kind::Park) - parks };
         all.push(Waited { call, spent: gather(&team, spent)? });
         Ok(())
     };
@@ -82,7 +82,7 @@ pub(crate) fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>>
 
     let put_first = || passive.lock(LockKind::Exclusive, 0, none, |epoch| epoch.put_value(1, 0, 0));
     let message = |to: &usize| am::send(job, *to as u32, HANDLER, &[], &[], Counters::default());
-    // Both sides would borrow the same window.
+    // Otherwise both sides would borrow the same window.
     let active_cell = RefCell::new(&mut active);
     let window = || active_cell.borrow_mut();
     let fence = || window().fence(none, |_| Ok(()));
@@ -101,16 +101,16 @@ pub(crate) fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>>
     Ok(all)
 }
 
-fn gather(team: &Team, mine: Spent) -> Result<Vec<Spent>> {
+fn gather(team: &Team, mine: RankUsage) -> Result<Vec<RankUsage>> {
     let numbers = [mine.usage.cpu.as_micros() as u64, mine.usage.switches, mine.parks];
     let mut all = vec![0; numbers.len() * team.size()];
     team.allgather(&numbers, &mut all)?;
     let spent =
-        |of: &[u64]| Spent { usage: Usage { cpu: Duration::from_micros(of[0]), switches: of[1] }, parks: of[2] };
+        |of: &[u64]| RankUsage { usage: Usage { cpu: Duration::from_micros(of[0]), switches: of[1] }, parks: of[2] };
     Ok(all.chunks_exact(numbers.len()).skip(1).map(spent).collect())
 }
 
-/// Measures with ranks that are processes, and prints the processor time of each call. Collective.
+/// Measures with ranks that are processes, and prints the CPU time of each call. Collective.
 pub(crate) fn report(job: &Job, pause: Duration) -> Result<()> {
     let waited = measure(job, pause, Of::Process)?;
     if job.rank() != 0 {
@@ -119,7 +119,7 @@ pub(crate) fn report(job: &Job, pause: Duration) -> Result<()> {
     let row = |row: &Waited| {
         let ms = |cpu: Duration| format!("{:.1}", cpu.as_secs_f64() * 1e3);
         let cpu = || row.spent.iter().map(|spent| spent.usage.cpu);
-        let most = |f: fn(&Spent) -> u64| row.spent.iter().map(f).max().unwrap_or(0).to_string();
+        let most = |f: fn(&RankUsage) -> u64| row.spent.iter().map(f).max().unwrap_or(0).to_string();
         let (parks, switches) = (most(|spent| spent.parks), most(|spent| spent.usage.switches));
         vec![row.call.to_owned(), ms(cpu().max().unwrap_or_default()), ms(cpu().sum()), parks, switches]
     };
@@ -132,7 +132,7 @@ pub(crate) fn report(job: &Job, pause: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Starts the given number of ranks, which report.
+/// Starts the given number of ranks, which print their results.
 fn drive(ranks: u32, sleep_ms: u64) -> Result<()> {
     let limit = Duration::from_millis(5 * sleep_ms) + Duration::from_secs(60);
     let words = ["--sleep-ms".to_owned(), sleep_ms.to_string()];

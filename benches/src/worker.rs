@@ -14,17 +14,17 @@ use crate::plan::Plan;
 use crate::record::Suite;
 use crate::waiting;
 
-/// One rank, which `farside run` starts: the arguments of [`Plan::arguments`], and that of `cpu-time`.
+/// One rank, started by `farside run`: takes the arguments of [`Plan::arguments`] and of `cpu-time`.
 #[derive(Args)]
 pub(crate) struct Worker {
     #[command(flatten)]
     plan: Plan,
-    /// Wait for rank 0, which sleeps for this time.
+    /// Measure the waits for rank 0, which sleeps for this time.
     #[arg(long)]
     sleep_ms: Option<u64>,
 }
 
-/// Ends a rank: it ends all ranks if data arrived corrupted.
+/// Ends a rank; after wrong data it aborts all ranks.
 pub(crate) fn end(job: &Job, measured: Result<()>) -> Result<bool> {
     if let Some(error) = measured.as_ref().err().filter(|error| error.kind() == ErrorKind::Protocol) {
         job.abort(3, &error.to_string());
@@ -50,8 +50,8 @@ impl Worker {
             budget = Budget::of(plan.quick, Method::Blocks).in_short_blocks();
         }
         if method != Method::Packets {
-            // The rank is bound after the start of the job, which counts the cores: each rank has one core, and ranks
-            // share cores in turn if there are more ranks.
+            // The rank is bound after the start of the job, which counts the cores: each rank has one core, and if
+            // there are more ranks than cores, ranks share cores.
             cores::bind_to_nth(job.rank() % cores::allowed().len())?;
         }
         end(&job, measure::run(&job, plan, budget, &mut stdout()))

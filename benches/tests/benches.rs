@@ -1,4 +1,4 @@
-//! Short runs of the benchmarks, the commands of the documents, the packages.
+//! Tests: short runs of the benchmarks, the commands in the documents, and the packages of the workspace.
 
 mod datatype;
 mod documents;

@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders in which the program finds the launcher: its own folder, or that of a launcher built now.
+/// The search path for the launcher: the program's own folder, or that of a freshly built launcher.
 fn folders_with_launcher() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_farside-bench")).parent().unwrap();
     assert!(farside_harness::farside().is_file());
@@ -34,7 +34,8 @@ fn datatype_quick_measures_puts_beside_copies_by_hand_and_exchanges() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!text.contains("note:"), "{text}");
+    // A run on a busy machine has a note that says so.
+    assert!(!text.replace("note: the machine", "").contains("note:"), "{text}");
     assert!(text.contains("put of columns, 64 rows, allocated window, 2 ranks: Farside / copy by hand"), "{text}");
     let results: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let records = results["records"].as_array().unwrap();

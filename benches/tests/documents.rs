@@ -11,8 +11,8 @@ use farside_harness::{example, farside, mpi_library, verify_library};
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The documents, and the minimum number of command blocks in each. A later one may use what an earlier one has
-/// installed.
+/// The documents, and the minimum number of command blocks in each. A later document may use files that an earlier one
+/// has installed.
 const DOCUMENTS: [(&str, usize); 21] = [
     ("README.md", 4),
     ("ARCHITECTURE.md", 0),
@@ -45,7 +45,7 @@ struct Block {
 }
 
 /// The blocks of commands of a document: those marked `sh`, with a `text` block right below them, and lines of a `text`
-/// block after a `$`. Blocks below a comment that says that they need the network are left out.
+/// block after a `$`. Blocks below a comment that marks them as needing the network are skipped.
 fn blocks(document: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let (mut kind, mut is_below, mut needs_network) = (None, false, false);
@@ -80,7 +80,7 @@ fn blocks(document: &str) -> Vec<Block> {
 }
 
 /// A folder like the parent of a fresh clone, with the clone in `clone`.
-fn stranger() -> tempfile::TempDir {
+fn clone_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let clone = folder.path().join("clone");
     let top = Path::new(TOP).canonicalize().unwrap();
@@ -138,9 +138,9 @@ fn run(folder: &Path, document: &str, block: &Block) -> String {
 
 #[test]
 fn commands_of_the_documents_do_what_is_promised() {
-    // The programs are built first, so that no build runs during the commands.
+    // The programs are built first, so that the commands trigger no build.
     let _ = (mpi_library(), verify_library());
-    let folder = stranger();
+    let folder = clone_folder();
     for (document, least) in DOCUMENTS {
         let blocks = blocks(&std::fs::read_to_string(Path::new(TOP).join(document)).unwrap());
         assert!(blocks.len() >= least, "{document} has {} blocks of commands: {blocks:?}", blocks.len());
@@ -148,7 +148,11 @@ fn commands_of_the_documents_do_what_is_promised() {
             let output = run(folder.path(), document, &block);
             let lines: BTreeSet<_> = output.lines().collect();
             for line in &block.promised {
-                assert!(lines.contains(line.as_str()), "{document} promises {line:?} of\n{}{output}", block.commands);
+                assert!(
+                    lines.contains(line.as_str()),
+                    "{document} shows {line:?}, which is missing from the output of\n{}{output}",
+                    block.commands
+                );
             }
         }
     }
@@ -191,7 +195,7 @@ fn every_page_has_an_example_that_a_test_runs() {
             }
             let file = page.file_name().unwrap().to_str().unwrap();
             let name = format!("{}/docs/{file}", folder.file_name().unwrap().to_str().unwrap());
-            assert!(DOCUMENTS.iter().any(|(document, _)| *document == name), "this test does not read {name}");
+            assert!(DOCUMENTS.iter().any(|(document, _)| *document == name), "{name} is not covered by this test");
             let text = std::fs::read_to_string(&page).unwrap();
             let has_program = text.contains("```rust");
             assert!(has_program || !blocks(&text).is_empty(), "{name} has no example");
@@ -259,7 +263,7 @@ fn inline(document: &str) -> Vec<String> {
     prose(document).join(" ").split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The places to which a document links, without those on other hosts.
+/// The targets of a document's links, except those on other hosts.
 fn links(document: &str) -> Vec<String> {
     let text = prose(document).join(" ");
     let text: String = text.split('`').step_by(2).collect();
@@ -267,7 +271,7 @@ fn links(document: &str) -> Vec<String> {
     places.filter(|place| !place.contains("://")).collect()
 }
 
-/// The name by which a link leads to a heading.
+/// The anchor of a heading in links.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")

@@ -1,4 +1,4 @@
-//! The crates that may be published can be packaged together, and a package has what its users need.
+//! The publishable crates can be packaged together, and each package contains the files that its users need.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! A short run of `farside-bench pgas` and of `benches/pgas/run`: every figure is there. Peers that are not installed are
-//! skipped.
+//! A short run of `farside-bench pgas` and of `benches/pgas/run` must print every figure. Peers that are not installed
+//! are skipped.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use farside_harness::{farside, skip, works};
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     text
@@ -21,7 +21,7 @@ fn pgas_prints_a_figure_of_every_operation() {
         .args(["--block-ms", "1", "--table-bits", "8", "--pictures", "1,2,8"])
         .output()
         .unwrap();
-    let text = said(&output);
+    let text = printed(&output);
     let figures: BTreeSet<_> = text
         .lines()
         .map(|line| {
@@ -62,7 +62,7 @@ fn tables_of_pgas_have_the_figures_of_farside_and_name_missing_peers() {
         .env("FARSIDE_PEERS", folder.path())
         .output()
         .unwrap();
-    let text = said(&output);
+    let text = printed(&output);
     let row = |first: &[&str]| {
         let found = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         found.into_iter().find(|words| words.starts_with(first)).unwrap_or_else(|| panic!("{first:?} in {text}"))

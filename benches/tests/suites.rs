@@ -1,4 +1,4 @@
-//! The table of `ci/test`, `ci/suites`, has each test program of the workspace, and names only programs that exist.
+//! The table of `ci/test`, `ci/suites`, must list each test program of the workspace, and only existing programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn programs() -> BTreeMap<String, PathBuf> {
     tests.map(|target| (text(&target["name"]), PathBuf::from(text(&target["src_path"])))).collect()
 }
 
-/// A step: suite, when, where, and each program or word of it with its filters.
+/// A step: suite, condition, machine, and each program with its filters.
 type Step = (String, String, String, Vec<(String, Vec<String>)>);
 
 fn steps() -> Vec<Step> {
@@ -36,7 +36,7 @@ fn steps() -> Vec<Step> {
     lines
         .map(|line| {
             let words: Vec<&str> = line.trim_start_matches('+').split_whitespace().collect();
-            let [suite, when, place, what @ ..] = &words[..] else { panic!("a step has four words: {line}") };
+            let [suite, when, place, what @ ..] = &words[..] else { panic!("a step needs four words: {line}") };
             assert!(["gate", "always", "named"].contains(when), "{line}");
             let what = what.iter().map(|word| {
                 let (program, filters) = word.split_once('=').unwrap_or((word, ""));
@@ -68,10 +68,7 @@ fn each_test_program_runs_whole() {
             "no step of ci/suites runs the test program {program} on this machine: {lists:?}"
         );
         for one in without {
-            assert!(
-                with.contains(&&one[1..].to_owned()),
-                "ci/suites leaves out {program}={one}, and has no step for it"
-            );
+            assert!(with.contains(&&one[1..].to_owned()), "ci/suites excludes {program}={one}, but has no step for it");
         }
     }
 }
@@ -84,7 +81,7 @@ fn what_the_table_names_is_there() {
         assert!(script.contains(&format!("\n#   {suite} ")), "the head of ci/test does not explain {suite}");
     }
     for (suite, _, place, what) in steps() {
-        assert!(script.contains(&format!("[{place}]=")), "{suite}: ci/test does not know the place {place}");
+        assert!(script.contains(&format!("[{place}]=")), "{suite}: ci/test has no machine {place}");
         let run = what[0].0 == "run";
         for (name, filters) in what {
             match name.as_str() {

@@ -2,6 +2,10 @@
 mac() { printf '02:00:0a:09:00:%02x' $(($1 + 1)); }
 address() { echo "10.9.0.$(($1 + 1))"; }
 
+# queue_link LINK [KIND [VALUE ...]]: gives the link a queue for sending. Without one, the link reports an error for each packet
+# while its other end is down, and this rxe repeats the packet at once, inside the kernel: for ever, if there is one processor.
+queue_link() { tc qdisc replace dev "$1" root "${2-pfifo}" limit 100000 "${@:3}"; }
+
 # What a link loses when it goes down and needs again when it comes up.
 route_device() {
     local j

@@ -25,8 +25,8 @@ use crate::settings::{CacheFolder, Settings};
 
 /// The name of the file that is locked while a file in the same folder is rewritten.
 const LOCK: &str = "lock";
-/// Maximum number of tries to get the lock, and the time between two tries: a process that holds it for longer is
-/// stopped.
+/// Maximum number of tries to get the lock, and the time between two tries: a process that holds the lock for longer is
+/// assumed to be stopped.
 const TRIES: (u32, Duration) = (200, Duration::from_millis(10));
 
 /// The first line of a file, and the beginning of its name.
@@ -35,8 +35,8 @@ const NAME: &str = "measured";
 /// Maximum length of a file in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 10;
 
-/// Measured quantities by name: lines of text, with the load under which they were measured. As text, each is a line
-/// `[NAME] load LOAD`, and its lines.
+/// Measured quantities by name: lines of text, with the processor load under which they were measured. As text, each
+/// quantity is a line `[NAME] load LOAD` followed by its lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table(BTreeMap<String, (Load, String)>);
 
@@ -103,7 +103,7 @@ impl Published {
         let text = std::str::from_utf8(&bytes).ok().and_then(|text| text.split_once('\n'));
         let published = text.and_then(|(keeps, text)| Some(Self { table: Table::parse(text)?, keeps: keeps == "1" }));
         let malformed = || Error::new(ErrorKind::Protocol, "read measured values").peer(rank);
-        published.map(Some).ok_or_else(|| malformed().cause("malformed values from another rank"))
+        published.map(Some).ok_or_else(|| malformed().cause("rank 0 sent malformed measured values"))
     }
 }
 
@@ -112,7 +112,7 @@ impl Published {
 pub(crate) struct CacheFile {
     file: PathBuf,
     identity: String,
-    /// Whether this rank logs that the file is refused.
+    /// Whether this rank logs a warning if the file is refused.
     reports: bool,
 }
 
@@ -120,9 +120,9 @@ pub(crate) struct CacheFile {
 fn refusal(of: &Metadata) -> Option<String> {
     let (owner, others) = (of.uid(), of.mode() & 0o022);
     match owner {
-        _ if owner != 0 && owner != geteuid().as_raw() => Some(format!("it belongs to user {owner}")),
+        _ if owner != 0 && owner != geteuid().as_raw() => Some(format!("the file belongs to user {owner}")),
         _ if others != 0 => {
-            Some(format!("others may write it (mode {:03o}; `chmod go-w` fixes that)", of.mode() & 0o777))
+            Some(format!("other users may write the file (mode {:03o}): run `chmod go-w` on it", of.mode() & 0o777))
         }
         _ => None,
     }
@@ -134,7 +134,7 @@ pub(crate) fn check(settings: &mut Settings, rank: u32) {
     let found = folder.and_then(|folder| Some((refusal(&fs::metadata(&folder).ok()?)?, folder)));
     let Some((why, folder)) = found else { return };
     if rank == 0 {
-        tracing::warn!("measured values are neither read nor stored: {}: {why}", folder.display());
+        tracing::warn!("the calibration directory is not used: {}: {why}", folder.display());
     }
     settings.without_cache();
 }
@@ -163,7 +163,7 @@ impl CacheFile {
         Self { file, identity, reports: true }
     }
 
-    /// Sets whether this rank logs that the file is refused: only one of the ranks that read it should.
+    /// Sets whether this rank logs a warning if the file is refused: only one of the ranks that read the file should.
     pub(crate) fn reports(self, reports: bool) -> Self {
         Self { reports, ..self }
     }
@@ -181,13 +181,13 @@ impl CacheFile {
     pub(crate) fn read(&self) -> Option<Table> {
         let refused = |why: String| {
             if self.reports {
-                tracing::warn!("measured values are not read: {}: {why}", self.file.display());
+                tracing::warn!("the calibration file is not read: {}: {why}", self.file.display());
             }
         };
         // If the file is a pipe, opening it does not wait for a writer.
         let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(&self.file);
         if open.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ELOOP)) {
-            refused("it is a symbolic link".into());
+            refused("the path is a symbolic link".into());
         }
         let file = open.ok()?;
         let of = file.metadata().ok().filter(Metadata::is_file)?;
@@ -204,7 +204,7 @@ impl CacheFile {
         Table::parse(text.strip_prefix(FORMAT)?.strip_prefix('\n')?.strip_prefix(&*self.identity)?.strip_prefix('\n')?)
     }
 
-    /// Begins to replace the file; fails if that is not possible.
+    /// Begins to replace the file; fails if the file cannot be replaced.
     pub(crate) fn replace(&self) -> io::Result<Replacement> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         if !folder.exists() {
@@ -238,11 +238,10 @@ fn lock(path: PathBuf) -> io::Result<File> {
             _ => return Ok(file),
         }
     }
-    Err(io::Error::new(io::ErrorKind::WouldBlock, format!("another job holds {}", path.display())))
+    Err(io::Error::new(io::ErrorKind::WouldBlock, format!("another job has locked {}", path.display())))
 }
 
 /// A new file next to the old one; it is removed unless it has replaced that one.
-#[derive(Debug)]
 pub(crate) struct Replacement {
     cache: CacheFile,
     file: File,
@@ -250,9 +249,9 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Replaces the old file by the new one. The quantity has the lines that `change` makes of its old lines; nothing
-    /// is stored if `change` returns none. No other job replaces the file meanwhile. The stored load is the heavier of
-    /// that of the old lines and `load`.
+    /// Replaces the old file by the new one. `change` maps the quantity's old lines to its new ones; nothing is stored
+    /// if `change` returns `None`. No other job replaces the file meanwhile. The stored load is the higher of the old
+    /// lines' load and `load`.
     ///
     /// # Errors
     /// `ResourceBusy` if the new lines were measured on a loaded machine; those of the file system.
@@ -267,7 +266,9 @@ impl Replacement {
         let (before, old) = table.0.get(name).map(|(load, lines)| (*load, &lines[..])).unzip();
         let Some(lines) = change(old) else { return Ok(()) };
         if load.is_heavy() {
-            let why = format!("the processors were loaded: a measuring rank waited for one for {load} of the time");
+            let why = format!(
+                "the processors were loaded: a measuring rank spent {load} of the time waiting for a processor"
+            );
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         table.0.insert(name.to_owned(), (load.max(before.unwrap_or_default()), lines));
@@ -278,7 +279,7 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        // The file is absent after the rename.
+        // The new file's own name is free after the rename.
         let _ = fs::remove_file(&self.beside);
     }
 }
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_from_a_file_that_only_the_user_can_read() {
+    fn values_round_trip_through_a_file_that_only_the_user_can_read() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("not/there");
         assert_eq!(read(&cache(&folder)), None);
@@ -347,7 +348,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(cache(&dir.path().join("file")).replace().is_err());
-        // A measurement that is given up leaves no file.
+        // A measurement that is abandoned leaves no file.
         drop(cache(dir.path()).replace().unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -408,7 +409,7 @@ mod tests {
         }
         mode(&file, 0o644);
         assert_eq!(read(&cache(dir.path())), Some(7));
-        // Only an administrator can give files away.
+        // Only an administrator can change the owner of a file.
         if std::os::unix::fs::chown(&file, Some(1), None).is_ok() {
             assert_eq!(read(&cache(dir.path())), None);
             std::os::unix::fs::chown(&file, Some(geteuid().as_raw()), None).unwrap();
@@ -484,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_come_back_from_their_text() {
+    fn tables_round_trip_through_text() {
         let table = Table(
             [("a b", 3), ("c", 0)].map(|(name, load)| (name.to_owned(), (Load::of(load), "1\n2\n".to_owned()))).into(),
         );

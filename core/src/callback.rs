@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, ErrorKind};
 
-/// A callback that runs inside a turn of progress or a step of a collective. While it runs, calls that communicate, wait or
-/// make progress are refused on every device, since on some they could not continue.
+/// A callback that runs inside a turn of progress or a step of a collective. While it runs, calls that communicate,
+/// wait or make progress are refused on every device, since some devices could not execute them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callback {
-    /// A header handler or a `Quick` completion of an active message.
+    /// A header handler or an `Inline` completion of an active message.
     Handler,
     /// A remote function that runs in the dispatcher.
     ShortFunction,
@@ -23,12 +23,12 @@ impl Callback {
     pub(crate) fn refuse(self, operation: &'static str) -> Error {
         let (what, remedy) = match self {
             Self::Handler => {
-                ("a handler of an active message", "call it from a completion that runs later (`OnComplete::deferred`)")
+                ("an active message handler", "make the call from a deferred completion (`OnComplete::deferred`)")
             }
             Self::ShortFunction => {
-                ("a short remote function", "register the function by `register`: such a function may wait")
+                ("a short remote function", "register the function with `register`, which allows it to wait")
             }
-            Self::Operator => ("an operator", "give the operator all that it needs before the call"),
+            Self::Operator => ("an operator", "fetch the operator's data before the call"),
         };
         Error::new(ErrorKind::InCallback, operation).cause(format!("{what} is running at this rank")).remedy(remedy)
     }

@@ -47,31 +47,31 @@ kinds! {
     /// A target address that the element type does not allow.
     Misaligned = "misaligned target", "use a displacement that is a multiple of the element size";
     /// A call that the window's present epoch does not allow.
-    WrongEpoch = "call outside the epoch that allows it", "open the epoch that the call needs (fence, start, lock) and close the one that forbids it";
+    WrongEpoch = "call not allowed in the current epoch", "open the epoch that the call needs (fence, start, lock), and close any epoch that forbids it";
     /// A call that communicates, waits or makes progress inside a callback that may not do so.
-    InCallback = "not allowed inside a callback", "make the call outside of the callback";
+    InCallback = "not allowed inside a callback", "make the call outside the callback";
     /// A window, handle or registration that was freed.
     Freed = "the window has been freed", "do not use a window after it was freed";
     /// Memory that was detached from a dynamic window, or never attached.
     NotAttached = "the memory is not attached to the window", "attach it at the target first, and do not detach it while others use it";
     /// A remote key that the target does not know.
-    BadKey = "unknown remote key", "the registration that the key belongs to is gone; exchange keys again";
+    BadKey = "unknown remote key", "the key's registration was released; exchange keys again";
     /// An argument that no call can accept.
     BadArgument = "bad argument", "correct the argument";
     /// A call that only some windows, devices or builds support.
     Unsupported = "not supported here", "see the support table of the README";
     /// Arguments of one collective call that contradict each other between ranks.
     Mismatch = "ranks disagree in a collective call", "call it with matching arguments on every rank of the team";
-    /// A rank that ended or was lost while others needed it.
-    PeerLost = "a rank is gone", "look at that rank's own output and exit status; the job cannot continue without it";
+    /// A rank that ended or was lost while others waited for it.
+    PeerLost = "a rank is gone", "check that rank's output and exit status; the job cannot continue without it";
     /// A wait that took longer than allowed.
     Timeout = "timed out", "raise FARSIDE_TIMEOUT_S if the ranks are only slow";
     /// No room for shared memory.
     SharedMemoryFull = "no room for shared memory", "free space in the shared memory file system, enlarge it (mount -o remount,size=.. /dev/shm), or set FARSIDE_SHM_DIR";
-    /// The system allows less than is needed: descriptors, locked memory, processes.
+    /// A system limit that is too low: descriptors, locked memory, processes.
     Limit = "a system limit is too low", "raise the limit (ulimit) for this process";
     /// The system forbids something that the runtime needs.
-    Forbidden = "forbidden by the system", "ask for the permission named, or choose another way in the settings";
+    Forbidden = "forbidden by the system", "obtain the permission named in the cause, or choose another mechanism in the settings";
     /// A launcher that does not speak a supported protocol, or breaks it.
     Launcher = "the launcher cannot be used", "start with `farside run`, or with a launcher that speaks PMI-1, PMI-2 or PMIx (mpiexec.hydra, prterun)";
     /// Bytes from a peer that break the protocol.
@@ -109,7 +109,6 @@ impl RankNumber for i32 {
     }
 }
 
-#[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     operation: &'static str,
@@ -152,7 +151,8 @@ impl Error {
         }))
     }
 
-    /// An error of the operating system in `operation`, kept as the source; `Limit` if it has no descriptors left.
+    /// An error of the operating system in `operation`, stored as the source; `Limit` if the process has no descriptors
+    /// left.
     #[cold]
     #[must_use]
     pub fn system(operation: &'static str, source: std::io::Error) -> Self {
@@ -200,22 +200,19 @@ impl Error {
         self
     }
 
-    /// Sets the operation, for a caller that knows it better than the code that made the error.
-    #[must_use]
+    /// Sets the operation, for a caller that determines it more precisely than the code that made the error.
     pub(crate) fn during(mut self, operation: &'static str) -> Self {
         self.0.operation = operation;
         self
     }
 
     /// Prefixes the cause with the step that needed the operation.
-    #[must_use]
     pub(crate) fn because(mut self, why: &str) -> Self {
         self.0.cause = if self.0.cause.is_empty() { why.to_owned() } else { format!("{why}: {}", self.0.cause) };
         self
     }
 
-    /// The text of the cause; without one, that of the kind.
-    #[must_use]
+    /// The text of the cause, or that of the kind if there is no cause.
     pub(crate) fn reason(&self) -> String {
         match (&self.0.cause, &self.0.source) {
             (cause, Some(source)) => format!("{cause} {source}").trim().to_owned(),
@@ -225,7 +222,6 @@ impl Error {
     }
 
     /// The same error with the ranks in it renumbered.
-    #[must_use]
     pub(crate) fn renumbered(mut self, number: impl Fn(usize) -> usize) -> Self {
         self.0.rank = self.0.rank.map(&number);
         self.0.peer = self.0.peer.map(number);
@@ -240,13 +236,12 @@ impl Error {
     }
 
     /// Sets an operating-system error as the source.
-    #[must_use]
     pub(crate) fn source_error(mut self, source: std::io::Error) -> Self {
         self.0.source = Some(source);
         self
     }
 
-    /// The same error for another holder; an operating-system error becomes part of the cause.
+    /// A copy of the error; an operating-system error becomes part of the cause.
     #[must_use]
     pub fn again(&self) -> Self {
         let e = &self.0;
@@ -258,14 +253,14 @@ impl Error {
         Self(Box::new(Inner { cause, remedy: e.remedy.clone(), source: None, ..**e }))
     }
 
-    /// The same error without the place of the call, for a call that the program has not made itself.
+    /// The same error without the location of the call, for a call that the program has not made itself.
     #[must_use]
     pub fn without_caller(mut self) -> Self {
         self.0.caller = None;
         self
     }
 
-    /// The place in the program that made the call, if the call knows it.
+    /// The location in the program that made the call, if known.
     #[must_use]
     pub fn caller(&self) -> Option<&'static Location<'static>> {
         self.0.caller
@@ -329,8 +324,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// Runs the body of a public call. If the public function is `#[track_caller]`, an error names the place of the call;
-/// the outermost such call counts.
+/// Runs the body of a public call. If the public function is `#[track_caller]`, an error contains the location of the
+/// call; that of the outermost such call is used.
 ///
 /// # Errors
 /// Those of `body`.
@@ -340,10 +335,9 @@ pub fn located<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
     body().located()
 }
 
-/// [`located`] for results, where a closure would keep a short call from being inlined.
+/// [`located`] for results, for short calls that a closure would keep from being inlined.
 pub trait Located {
-    /// The same result; an error names the place of the call.
-    #[must_use]
+    /// The same result; an error contains the location of the call.
     #[track_caller]
     fn located(self) -> Self;
 }

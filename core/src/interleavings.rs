@@ -91,7 +91,7 @@ impl Lines {
         Self(Arc::new(offsets.into_iter().map(|at| (at, line(at))).collect()))
     }
 
-    /// Offset and byte range of the words that a copy of `len` bytes touches: the first two words of each half of a
+    /// Offset and byte range of the words that represent a copy of `len` bytes: the first two words of each half of a
     /// line represent the half.
     fn copied(offset: usize, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
         assert!(offset.is_multiple_of(8) && len.is_multiple_of(8));
@@ -135,7 +135,7 @@ impl Memory for Lines {
     }
 }
 
-/// A futex. As in the kernel, comparing and going to sleep happen under the lock under which a waker looks for the
+/// A futex. As in the kernel, comparing and going to sleep happen under the lock under which a waker searches for the
 /// sleeper.
 pub(crate) struct Futex {
     pub(crate) word: ModelWord,

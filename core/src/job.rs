@@ -1,4 +1,4 @@
-//! A job as one rank sees it: the engine, with messages and collectives above it.
+//! A job from the view of one rank: the engine, and the messages and collectives above it.
 //!
 //! A rank is one thread: `Job` is neither `Send` nor `Sync`. Ranks may be processes ([`Job::init`]) or threads of one
 //! process ([`Job::threads`]); both run the same code.
@@ -8,19 +8,17 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use crate::am::{ActiveMessages, Messenger};
 use crate::bill::Awaited;
-use crate::callback::Callback;
-use crate::device::Event;
+use crate::device::Unread;
 use crate::engine::{Engine, MessageLayer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::two_sided::{Mailbox, TwoSided};
 
-pub use crate::engine::{CancelOnDrop, Unnotified, WaitReason};
+pub use crate::engine::{CancelOnDrop, Unnotified, WaitHook, WaitReason};
 pub use crate::tracked::Track;
 
 /// A job, as seen by one of its ranks. Clones refer to the same rank.
@@ -39,7 +37,7 @@ pub use crate::tracked::Track;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Job {
-    // This field is first, so that compiler errors name it.
+    // The field is first, so that compiler errors name it.
     _thread: OneThread,
     inner: Rc<Inner>,
 }
@@ -51,7 +49,7 @@ pub type OneThread = PhantomData<*const ARankIsOneThread>;
 #[derive(Debug)]
 pub struct ARankIsOneThread;
 
-/// Work above the messages that every turn of progress advances: the collectives.
+/// Work of layers above the messages, which every turn of progress advances: the collectives.
 pub(crate) trait ProgressHook: Any {
     /// Whether no work is in progress.
     fn is_idle(&self) -> bool;
@@ -79,14 +77,14 @@ pub trait EndsWithJob {
 struct EndList {
     objects: Vec<Weak<dyn EndsWithJob>>,
     /// Length of the list at which dropped objects are removed.
-    most: usize,
+    compact_at: usize,
 }
 
 #[derive(Default)]
 struct UnfinishedList {
-    kept: Vec<Box<dyn Unfinished>>,
-    /// Length of the list at which operations that are done are dropped.
-    most: usize,
+    operations: Vec<Box<dyn Unfinished>>,
+    /// Length of the list at which completed operations are dropped.
+    compact_at: usize,
 }
 
 struct Inner {
@@ -94,14 +92,14 @@ struct Inner {
     calls: Box<dyn ProgressHook>,
     /// Number of contexts that this rank has allocated.
     contexts: Cell<u32>,
-    /// The team of all ranks, kept until the end of the job. `Any`, since the type `Team` is defined in a module that
+    /// The team of all ranks, stored until the end of the job. `Any`, since the type `Team` is defined in a module that
     /// depends on this one.
     world: RefCell<Option<Box<dyn Any>>>,
     /// Operations in progress whose handles were dropped.
     unfinished: RefCell<UnfinishedList>,
     ending: RefCell<EndList>,
     /// Number of deferred completions on the stack, each run from a wait inside the previous one.
-    running_later: Cell<u32>,
+    running_deferred: Cell<u32>,
 }
 
 impl fmt::Debug for Inner {
@@ -123,7 +121,7 @@ impl Deref for Job {
 struct Running<'a>(&'a Cell<u32>);
 
 impl<'a> Running<'a> {
-    /// Returns `None` if `most` are running.
+    /// Returns `None` if `most` completions are running.
     fn new(running: &'a Cell<u32>, most: u32) -> Option<Self> {
         let room = running.get() < most;
         room.then(|| running.set(running.get() + 1)).map(|()| Self(running))
@@ -136,46 +134,20 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Dispatches a packet to its handler, which may not communicate and whose panic is caught.
-#[inline(always)]
-fn delivered(messenger: &Messenger, dispatch: impl FnOnce() -> Result<()>) -> std::thread::Result<Result<()>> {
-    let _inside = messenger.inside(Callback::Handler);
-    catch_unwind(AssertUnwindSafe(dispatch))
-}
-
 impl MessageLayer for Inner {
+    fn deliver(&self, source: u32, packet: &[u8]) -> Result<()> {
+        self.mailbox.active_messages().dispatch(&self.mailbox, source, packet)
+    }
+
+    fn deliver_in_place(&self, source: u32, packet: &Unread<'_>) -> Result<()> {
+        self.mailbox.active_messages().dispatch_long(&self.mailbox, source, packet)
+    }
+
     #[inline]
-    fn turn(&self, later: u32) -> Result<bool> {
-        let messenger = &*self.mailbox;
-        let (am, two_sided) = (messenger.active_messages(), self.mailbox.two_sided());
-        let (mut failed, mut panicked) = (None, None);
-        // A panic of a handler is resumed after the poll: the device delivers its other events first.
-        let any = messenger.device.poll(&mut |event| {
-            let delivered = match event {
-                Event::Packet { source, bytes } => delivered(messenger, || am.dispatch(messenger, source, bytes)),
-                Event::LongPacket { source, packet } => {
-                    delivered(messenger, || am.dispatch_long(messenger, source, &packet))
-                }
-                Event::Completed { id, result } => {
-                    messenger.completed(id, result);
-                    return;
-                }
-            };
-            match delivered {
-                Ok(Ok(())) => {}
-                Ok(Err(e)) => _ = failed.get_or_insert(e),
-                Err(panic) => _ = panicked.get_or_insert(panic),
-            }
-        });
-        if let Some(panic) = panicked {
-            resume_unwind(panic);
-        }
-        let any = any?;
-        if let Some(e) = failed {
-            return Err(e);
-        }
+    fn advance(&self, later: u32) -> Result<bool> {
+        let (am, two_sided) = (self.mailbox.active_messages(), self.mailbox.two_sided());
         let idle = am.is_quiet() && self.calls.is_idle() && !two_sided.owes_credit();
-        if idle { Ok(any) } else { Ok(self.carry_out(later)? || any) }
+        if idle { Ok(false) } else { self.progress_all(later) }
     }
 
     fn now(&self) -> Instant {
@@ -199,15 +171,15 @@ impl MessageLayer for Inner {
 impl Inner {
     /// Sends queued messages, advances collectives, and runs deferred completions; returns whether any of these
     /// happened.
-    #[inline(never)]
-    fn carry_out(&self, later: u32) -> Result<bool> {
+    #[inline]
+    fn progress_all(&self, later: u32) -> Result<bool> {
         let messenger = &*self.mailbox;
         let am = messenger.active_messages();
         let calls = &self.calls;
         self.mailbox.give_credit()?;
         let mut any = am.progress(messenger)? | (!calls.is_idle() && calls.advance(messenger));
         while am.has_deferred()
-            && let Some(_running) = Running::new(&self.running_later, later)
+            && let Some(_running) = Running::new(&self.running_deferred, later)
         {
             let Some(f) = am.next_deferred() else { break };
             any = true;
@@ -233,48 +205,48 @@ impl Job {
             world: RefCell::new(None),
             unfinished: RefCell::default(),
             ending: RefCell::default(),
-            running_later: Cell::new(0),
+            running_deferred: Cell::new(0),
         });
         Self { _thread: PhantomData, inner }
     }
 
     /// The team of all ranks, if it was made. `Any`, since `Team` is defined in a module that depends on this one.
-    pub(crate) fn kept_world(&self) -> &RefCell<Option<Box<dyn Any>>> {
+    pub(crate) fn stored_world(&self) -> &RefCell<Option<Box<dyn Any>>> {
         &self.inner.world
     }
 
-    /// Keeps an operation until it is done, at the latest until the end of the job.
+    /// Stores an operation until it is complete, at the latest until the end of the job.
     pub fn keep_until_done(&self, operation: Box<dyn Unfinished>) {
         let mut list = self.inner.unfinished.borrow_mut();
         let mut done = Vec::new();
-        if list.kept.len() >= list.most {
-            let all = std::mem::take(&mut list.kept);
-            (done, list.kept) = all.into_iter().partition(|operation| operation.is_done());
-            list.most = 2 * list.kept.len().max(4);
+        if list.operations.len() >= list.compact_at {
+            let all = std::mem::take(&mut list.operations);
+            (done, list.operations) = all.into_iter().partition(|operation| operation.is_done());
+            list.compact_at = 2 * list.operations.len().max(4);
         }
-        list.kept.push(operation);
+        list.operations.push(operation);
         drop(list);
-        // Dropping them calls code of the layers above, which may call this again.
+        // Dropping them calls code of the layers above, which may call this function again.
         drop(done);
     }
 
-    /// Cancels the operations that are kept.
+    /// Cancels the stored operations.
     pub(crate) fn drop_unfinished(&self) {
-        let kept = std::mem::take(&mut self.inner.unfinished.borrow_mut().kept);
-        drop(kept);
+        let operations = std::mem::take(&mut self.inner.unfinished.borrow_mut().operations);
+        drop(operations);
     }
 
     /// Calls `object` when the job ends, if it still exists then.
     pub fn ends_with(&self, object: Weak<dyn EndsWithJob>) {
         let mut list = self.inner.ending.borrow_mut();
-        if list.objects.len() >= list.most {
+        if list.objects.len() >= list.compact_at {
             list.objects.retain(|object| object.strong_count() > 0);
-            list.most = 2 * list.objects.len().max(4);
+            list.compact_at = 2 * list.objects.len().max(4);
         }
         list.objects.push(object);
     }
 
-    /// Ends the job for this rank: everything that needs other ranks fails from now on.
+    /// Ends the job for this rank: every call that needs other ranks fails from now on.
     pub(crate) fn end(&self) {
         // This calls the engine's `end`, after which calls are refused.
         (**self).end();
@@ -293,16 +265,16 @@ impl Job {
     pub const FIXED_CONTEXTS: u32 = 16;
 
     /// Returns a context for a new team that no rank of the job has returned before. Sends no message: each rank has
-    /// 2^32 / P numbers of its own.
+    /// its own range of 2^32 / P numbers.
     ///
     /// # Errors
-    /// `Limit` when this rank has given all of its numbers.
+    /// `Limit` when this rank has returned all numbers of its range.
     pub fn new_context(&self) -> Result<u32> {
         let (given, size) = (self.inner.contexts.get(), self.size_number());
         let number = || given.checked_add(Self::FIXED_CONTEXTS)?.checked_mul(size)?.checked_add(self.rank_number());
         let number = number().ok_or_else(|| {
             let e = Error::new(ErrorKind::Limit, "make a context").rank(self.rank());
-            e.cause(format!("this rank has allocated {given}"))
+            e.cause(format!("this rank has already allocated {given} contexts, the maximum"))
                 .remedy("let another member of the team allocate the context")
         })?;
         self.inner.contexts.set(given + 1);

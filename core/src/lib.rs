@@ -54,8 +54,7 @@ pub mod discovery {
     pub use crate::lifecycle::discover::{Discovery, Host, Link, discover};
 }
 
-/// Simulation: ranks on a network that takes virtual time, with one seed for everything that may happen in several
-/// orders.
+/// Simulation: ranks on a network that takes virtual time, with one seed that decides the order of simultaneous events.
 pub mod sim {
     pub use crate::device::sim::{Flap, Interface, Network, Nodes, Switch, Topology, Trace};
     pub use crate::lifecycle::simulate::{Simulated, Simulation};

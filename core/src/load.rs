@@ -4,8 +4,8 @@
 use std::fmt;
 use std::time::Instant;
 
-/// The load in thousandths at which the machine counts as loaded. A value is the minimum or the lower quartile of
-/// several times, which does not change if a tenth of them is disturbed.
+/// The load in thousandths at which the machine counts as loaded. A measured value is the minimum or the lower quartile
+/// of several times, which does not change if a tenth of them is disturbed.
 const HEAVY: u16 = 100;
 
 /// A load, in thousandths; `None` if the kernel does not count it.
@@ -13,7 +13,7 @@ const HEAVY: u16 = 100;
 pub(crate) struct Load(Option<u16>);
 
 impl Load {
-    /// The load of `thousandths`, as a peer reports it.
+    /// The load of `thousandths`, as reported by a peer.
     pub(crate) fn of(thousandths: u32) -> Self {
         Self(u16::try_from(thousandths).ok().filter(|part| *part <= 1000))
     }
@@ -23,12 +23,12 @@ impl Load {
         self.0.map_or(u32::MAX, u32::from)
     }
 
-    /// Whether values that were measured under this load are not worth storing.
+    /// Whether the load is too high to store values that were measured under it.
     pub(crate) fn is_heavy(self) -> bool {
         self.0 >= Some(HEAVY)
     }
 
-    /// Reads what `Display` writes.
+    /// Parses the format of `Display`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix("0.").filter(|digits| digits.len() == 3) {
             Some(digits) => Some(Self(Some(digits.parse().ok()?))),
@@ -48,7 +48,7 @@ impl fmt::Display for Load {
 }
 
 /// Nanoseconds for which the calling thread has waited for a processor.
-fn waited() -> Option<u64> {
+fn waited_ns() -> Option<u64> {
     std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
@@ -62,14 +62,14 @@ pub(crate) struct Measuring {
 impl Measuring {
     /// Begins at a time of the device's clock.
     pub(crate) fn begin(now: Instant) -> Self {
-        Self { since: now, waited: waited() }
+        Self { since: now, waited: waited_ns() }
     }
 
-    /// The load until a time of the device's clock.
+    /// The load from the beginning until a time of the device's clock.
     pub(crate) fn load(&self, now: Instant) -> Load {
         let time = now.duration_since(self.since).as_nanos().max(1);
         let part = |(now, before): (u64, u64)| u128::from(now.saturating_sub(before)) * 1000 / time;
-        Load(waited().zip(self.waited).map(|both| part(both).min(1000) as u16))
+        Load(waited_ns().zip(self.waited).map(|both| part(both).min(1000) as u16))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     fn threads_that_share_a_processor_are_a_load() {
         let processors = crate::processors::allowed();
         let bound = || rustix::thread::sched_setaffinity(None, &crate::processors::only(processors[0]).unwrap());
-        if waited().is_none() {
+        if waited_ns().is_none() {
             return println!("skipped: the kernel does not count the time");
         }
         let busy = AtomicBool::new(true);

@@ -1,5 +1,5 @@
 //! Events of the runtime, emitted with `tracing` to the program's subscriber. If the program has no subscriber,
-//! `FARSIDE_LOG` installs one that writes lines to stderr, each with the rank in front.
+//! `FARSIDE_LOG` installs one that writes lines to stderr, each prefixed with the rank.
 
 use std::io::{self, Write};
 
@@ -17,13 +17,13 @@ pub(crate) fn show(level: Level, rank: u32) {
     let _ = tracing_subscriber::registry().with(lines).with(own).try_init();
 }
 
-/// Makes writers that put the rank in front.
+/// Makes writers that prefix lines with the rank.
 struct Ranked<F> {
     rank: u32,
     to: F,
 }
 
-/// Writes each event, which comes in one piece, with the rank in front.
+/// Writes each event, which is passed in one call, prefixed with the rank.
 struct Line<W> {
     rank: u32,
     to: W,

@@ -6,7 +6,7 @@ use crate::settings::TABLE;
 /// Prefix of the names of all settings.
 const PREFIX: &str = "FARSIDE_";
 
-/// Other variables with this prefix: those of the compiler wrappers, of tests and of benchmarks.
+/// Other variables with this prefix: those of the compiler wrappers, tests and benchmarks.
 const OTHERS: [&str; 9] = [
     "FARSIDE_CC",
     "FARSIDE_CXX",
@@ -42,7 +42,8 @@ fn warning(name: &str) -> String {
     let known = TABLE.iter().map(|setting| setting.name).chain(OTHERS);
     let nearest = known.map(|known| (distance(name, known), known)).min();
     match nearest {
-        // If more than half of the letters after the prefix differ, the nearest setting was hardly meant.
+        // If more than half of the letters after the prefix differ, the nearest setting is unlikely to be the intended
+        // one.
         Some((far, _)) if far > (name.len() - PREFIX.len()).div_ceil(2) => {
             format!("{name} is set, but is not a setting: `farside info` lists them")
         }

@@ -1,20 +1,20 @@
 //! Store order: whether stores of this rank to memory of other ranks may still be in the store buffer, where its own
 //! later loads can overtake them.
 //!
-//! After a call that completes operations, a later load of the same rank must not see remote memory as it was before
-//! them. A full fence ensures that, but costs as much as an atomic operation, and most calls are not followed by a
+//! After a call that completes operations, a later load of the same rank must not see an earlier state of remote
+//! memory. A full fence ensures that, but costs as much as an atomic operation, and most calls are not followed by a
 //! load. So the fence is deferred: after a flush until an operation reads ([`StoreOrder::before_load`]), and after the
 //! end of an epoch, if no other epoch is open, until one opens that does not begin with an atomic operation. The stores
 //! themselves leave the store buffer in order without a fence: a notification to another rank is stored later, and
 //! becomes visible later.
 //!
-//! The byte that says whether a fence is owed has two more bits for operations on the fast path, which read it anyway:
-//! whether calls are refused (inside a callback, or after the end of the job), and whether a bill is recorded.
+//! The byte that records whether a fence is due has two more bits for operations on the fast path, which read it
+//! anyway: whether calls are refused (inside a callback, or after the end of the job), and whether a bill is recorded.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A fence is owed.
+/// A fence is due.
 const OWED: u8 = 1;
 /// Calls are refused.
 const REFUSED: u8 = 2;
@@ -32,7 +32,7 @@ pub struct StoreOrder {
 }
 
 impl StoreOrder {
-    /// Call when an access epoch opens. `atomic_first` says that an atomic operation precedes its first load.
+    /// Call when an access epoch opens. `atomic_first`: an atomic operation precedes its first load.
     #[inline]
     pub fn open(&self, atomic_first: bool) {
         self.open.set(self.open.get() + 1);
@@ -106,7 +106,7 @@ impl StoreOrder {
         self.set(REFUSED, refused);
     }
 
-    /// Records that there is a bill.
+    /// Records that a bill is recorded.
     pub(crate) fn note_bill(&self) {
         self.set(BILLED, true);
     }

@@ -1,18 +1,18 @@
 //! A table of state for each rank of a team. In a large team a rank communicates with few others, so their state is
-//! made when it is first used.
+//! made at its first use.
 
 use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::ops::Index;
 use std::rc::Rc;
 
-/// Number of ranks whose entries are in one piece of memory.
+/// Number of ranks whose entries are allocated together.
 const PAGE: usize = 64;
 
-/// State for each rank of a team, by team rank: made for all ranks with the table, or for each rank when it is first used.
+/// State for each rank of a team, by team rank: made for all ranks with the table, or for each rank at its first use.
 /// Clones share it.
 ///
-/// Memory: that of all entries; or one bit per rank and, for each rank that is used, its entry and at most 512 bytes.
+/// Memory: that of all entries; or one bit per rank and, for each used rank, its entry and at most 512 bytes.
 pub struct PeerTable<T> {
     /// Empty if entries are made later.
     all: Rc<[T]>,
@@ -36,7 +36,7 @@ impl<T> PeerTable<T> {
         Self { all: all.into(), later: None }
     }
 
-    /// The table of `ranks` ranks, for each of which `make` is called when it is first used. `make` must not use the table.
+    /// The table of `ranks` ranks, for each of which `make` is called at its first use. `make` must not use the table.
     #[must_use]
     pub fn made_later(ranks: usize, make: impl Fn(usize) -> T + 'static) -> Self {
         let pages = (0..ranks.div_ceil(PAGE)).map(|_| OnceCell::new()).collect();
@@ -59,7 +59,7 @@ impl<T> PeerTable<T> {
         self.later.as_ref().map_or(self.all.len(), |later| later.ranks)
     }
 
-    /// Whether entries are made when they are first used.
+    /// Whether entries are made at their first use.
     #[inline]
     #[must_use]
     pub fn is_made_later(&self) -> bool {
@@ -73,7 +73,7 @@ impl<T> PeerTable<T> {
         Entries { all: self.all.iter(), later: self.later.as_deref(), next: 0 }
     }
 
-    /// All entries; empty if entries are made when they are first used.
+    /// All entries; empty if entries are made at their first use.
     ///
     /// # Panics
     /// If the table has clones.
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(table[rank], 10 * rank);
         }
         assert_eq!(table.iter().copied().collect::<Vec<_>>(), [9990, 70, 630, 640]);
-        // This includes entries that are made meanwhile.
+        // The iteration includes entries that are made while it runs.
         let mut seen = 0;
         table.iter().for_each(|entry| {
             seen += 1;

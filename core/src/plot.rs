@@ -1,5 +1,5 @@
-//! Pages, and plots as SVG: measured points and curves against a size or a number, on a logarithmic axis of times; and the
-//! marks of axes.
+//! Pages, and plots as SVG: measured points and curves against a size or a number, with a logarithmic axis of times;
+//! and the tick marks of axes.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -24,7 +24,7 @@ const SIZE: (f64, f64) = (460.0, 300.0);
 const MARGINS: [f64; 4] = [62.0, 26.0, 12.0, 40.0];
 /// The first colors, which are also distinct to color-blind readers (Okabe and Ito), dark enough for white paper.
 const COLORS: [&str; 6] = ["#005aa8", "#d55e00", "#008f68", "#b85693", "#222222", "#707070"];
-/// Corners of the marks of points, one for each color in turn, so that curves are distinct without color.
+/// Corners of the point markers, one shape for each color in turn, so that curves are distinct without color.
 const SIGNS: [&[(f64, f64)]; 5] = [
     &[(-1.5, -3.0), (1.5, -3.0), (3.0, -1.5), (3.0, 1.5), (1.5, 3.0), (-1.5, 3.0), (-3.0, 1.5), (-3.0, -1.5)],
     &[(0.0, -4.0), (4.0, 3.0), (-4.0, 3.0)],
@@ -36,7 +36,7 @@ const SIGNS: [&[(f64, f64)]; 5] = [
 const LEGEND: (f64, f64) = (32.0, 14.0);
 /// Size of the font of labels.
 const FONT: f64 = 11.0;
-/// Horizontal and vertical space between the labels of marks.
+/// Horizontal and vertical space between the labels of tick marks.
 const GAP: (f64, f64) = (10.0, 11.0);
 
 /// A page in the style of all pages.
@@ -60,7 +60,7 @@ pub fn page(title: &str, body: &Markup) -> String {
 /// The quantity on the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Bytes, logarithmic, with a place for 0.
+    /// Bytes, logarithmic, with a position for 0.
     Bytes,
     /// A number of messages or ranks, linear.
     Number(&'static str),
@@ -87,7 +87,7 @@ impl Axis {
         if self == Self::Bytes { size(x as u64) } else { format!("{x}") }
     }
 
-    /// Rows of marks, from fine to coarse: whole numbers; or powers of two, with 0 in the place of 1.
+    /// Rows of tick marks, from fine to coarse: integers; or powers of two, with 0 in the position of 1.
     fn rows(self, low: f64, high: f64) -> Box<dyn Iterator<Item = Vec<f64>>> {
         match self {
             Self::Number(_) => Box::new(whole(low, high)),
@@ -101,12 +101,12 @@ impl Axis {
     }
 }
 
-/// How a curve is drawn.
+/// The style in which a curve is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drawn {
-    /// A mark for each point.
+    /// A marker for each point.
     Marks,
-    /// Marks, with lines between them.
+    /// Markers, with lines between them.
     Line,
     /// A dashed line.
     Dashed,
@@ -115,11 +115,11 @@ pub enum Drawn {
 /// A curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Its name in the legend.
+    /// The curve's name in the legend.
     pub name: String,
-    /// The number of its color. Curves of one color belong together.
+    /// The number of the curve's color. Curves of one color belong together.
     pub color: usize,
-    /// How it is drawn.
+    /// The style in which the curve is drawn.
     pub drawn: Drawn,
     /// Bytes or number, and nanoseconds. Times of 0 are not drawn.
     pub points: Vec<(f64, f64)>,
@@ -223,8 +223,8 @@ pub fn text_width(text: &str, font: f64) -> f64 {
     0.65 * font * text.chars().count() as f64
 }
 
-/// The marks of an axis: the first of some rows, from fine to coarse, whose labels do not overlap. `extent` is the part of the
-/// axis that the label of a mark takes, which is in the middle of it.
+/// The tick marks of an axis: those of the first of some rows, from fine to coarse, whose labels do not overlap.
+/// `extent` is the part of the axis that a label takes, which is centered at its mark.
 pub fn marks(
     rows: impl IntoIterator<Item = Vec<f64>>,
     place: impl Fn(f64) -> f64,
@@ -252,13 +252,13 @@ pub fn linear(low: f64, high: f64) -> impl Iterator<Item = Vec<f64>> {
     })
 }
 
-/// The rows of [`linear`] that are whole numbers.
+/// The rows of [`linear`] that are integers.
 pub fn whole(low: f64, high: f64) -> impl Iterator<Item = Vec<f64>> {
     linear(low, high).filter(|row| row.iter().all(|mark| mark.fract() == 0.0))
 }
 
-/// Rows of marks of a logarithmic axis, from fine to coarse: 1, 2 and 5 of each decade, or 1 of some decades. Less than a decade
-/// has the marks of a linear axis.
+/// Rows of tick marks of a logarithmic axis, from fine to coarse: 1, 2 and 5 of each decade, or 1 of some decades. A
+/// range of less than a decade has the marks of a linear axis.
 fn logarithmic(low: f64, high: f64) -> impl Iterator<Item = Vec<f64>> {
     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let rows = (0..10).map(move |row| {
@@ -320,7 +320,7 @@ mod tests {
         for text in ["round trip", "0 B", "4 KiB", "200 ns", "20 µs", "&lt;measured&gt;", "fitted", "polyline"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
-        // Two points and two marks of the legend are drawn; a time of 0 is not.
+        // Two points and two markers of the legend are drawn; a time of 0 is not.
         assert!(svg.matches("<polygon").count() == 4 && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         let empty = Plot { curves: vec![curve("none", Drawn::Line, &[(1.0, 0.0)])], ..plot };
         assert_eq!(empty.svg().into_string(), "");

@@ -1,6 +1,6 @@
 //! Processes of this node, watched by descriptors that the kernel makes readable when a process ends (pidfd). If a
-//! filter of system calls refuses these, as in some containers, a process is looked up by its number and the time of
-//! its start.
+//! filter of system calls refuses these, as in some containers, a process is identified by its process ID and its start
+//! time.
 
 use std::fs;
 use std::io;
@@ -16,15 +16,15 @@ pub(crate) struct Process {
     pid: Pid,
     /// The descriptor; `None` if the system refuses it.
     fd: Option<OwnedFd>,
-    /// The time of its start, in the kernel's ticks; `None` if the system does not tell.
+    /// The start time of the process, in the kernel's ticks; `None` if the system does not report it.
     start: Option<u64>,
 }
 
-/// The state of a process, and the time of its start.
+/// The state of a process, and its start time.
 fn look_up(pid: Pid) -> Option<(char, u64)> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    // The state is the first field after the name, which is in parentheses and may contain any character; the start is
-    // field 22 of all.
+    // The state is the first field after the name, which is in parentheses and may contain any character; the start
+    // time is field 22 of all.
     let mut rest = stat.rsplit_once(") ")?.1.split(' ');
     Some((rest.next()?.chars().next()?, rest.nth(18)?.parse().ok()?))
 }
@@ -35,14 +35,14 @@ impl Process {
     /// # Errors
     /// `NotFound` if it has ended; the system's error if there are no descriptors left.
     pub(crate) fn watch(pid: u32) -> io::Result<Self> {
-        let not_found = || io::Error::new(io::ErrorKind::NotFound, "it has ended");
+        let not_found = || io::Error::new(io::ErrorKind::NotFound, "the process has ended");
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(not_found)?;
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Ok(Self { pid, fd: Some(fd), start: None }),
             Err(Errno::SRCH) => Err(not_found()),
             Err(e @ (Errno::MFILE | Errno::NFILE)) => Err(e.into()),
             Err(e) => {
-                tracing::debug!("process {pid} is watched by its number: pidfd_open: {e}");
+                tracing::debug!("process {pid} is watched by its process ID, because pidfd_open failed: {e}");
                 let process = Self { pid, fd: None, start: look_up(pid).map(|(_, start)| start) };
                 if process.has_ended() { Err(not_found()) } else { Ok(process) }
             }
@@ -53,13 +53,13 @@ impl Process {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
-    /// Whether a signal or a debugger has stopped it.
+    /// Whether a signal or a debugger has stopped the process.
     fn is_stopped(&self) -> bool {
         look_up(self.pid).is_some_and(|(state, _)| matches!(state, 'T' | 't'))
     }
 
-    /// Whether the process has ended, found by its number: it may still exist as a zombie, or another process may have
-    /// its number.
+    /// Whether the process has ended, looked up by its process ID: it may still exist as a zombie, or another process
+    /// may have the ID.
     fn has_ended(&self) -> bool {
         match look_up(self.pid) {
             Some((state, start)) => matches!(state, 'Z' | 'X' | 'x') || self.start.is_some_and(|own| own != start),
@@ -84,7 +84,7 @@ pub(crate) fn ended(processes: &[Option<Process>]) -> Vec<usize> {
 }
 
 /// Index of the first process that is stopped.
-pub(crate) fn stopped(processes: &[Option<Process>]) -> Option<usize> {
+pub(crate) fn first_stopped(processes: &[Option<Process>]) -> Option<usize> {
     processes.iter().position(|p| p.as_ref().is_some_and(Process::is_stopped))
 }
 
@@ -103,19 +103,19 @@ mod tests {
                 (process.fd, process.start) = (None, look_up(id).map(|(_, start)| start));
             }
             let watched = [None, Some(process)];
-            assert!(ended(&watched).is_empty() && stopped(&watched).is_none());
+            assert!(ended(&watched).is_empty() && first_stopped(&watched).is_none());
             kill_process(id, Signal::STOP).unwrap();
-            while stopped(&watched).is_none() {
+            while first_stopped(&watched).is_none() {
                 std::thread::yield_now();
             }
-            assert_eq!((ended(&watched), stopped(&watched)), (vec![], Some(1)));
+            assert_eq!((ended(&watched), first_stopped(&watched)), (vec![], Some(1)));
             kill_process(id, Signal::CONT).unwrap();
             child.kill().unwrap();
             while ended(&watched).is_empty() {
                 std::thread::yield_now(); // a zombie
             }
             child.wait().unwrap();
-            assert_eq!((ended(&watched), stopped(&watched)), (vec![1], None));
+            assert_eq!((ended(&watched), first_stopped(&watched)), (vec![1], None));
             assert_eq!(Process::watch(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
         }
         let other = Process { pid: rustix::process::getpid(), fd: None, start: Some(1) };

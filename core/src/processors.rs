@@ -1,7 +1,7 @@
-//! The processors that a rank may run on, and whether it shares them with more ranks than there are processors: then a
-//! waiting rank yields the processor instead of keeping it.
+//! The processors on which a rank may run, and whether they are oversubscribed by ranks: then a waiting rank yields the
+//! processor instead of keeping it.
 //!
-//! Launchers may bind each rank to processors of its own, so the set of one rank says nothing about the sets of the
+//! Launchers may bind each rank to processors of its own, so the set of one rank does not determine the sets of the
 //! others: each rank publishes its set, and all ranks read the sets of their machine.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -36,8 +36,10 @@ pub fn set(processors: &[usize]) -> Result<CpuSet> {
     let mut set = CpuSet::new();
     for processor in processors {
         if *processor >= CpuSet::MAX_CPU {
-            return Err(Error::new(ErrorKind::Limit, "bind to processors")
-                .cause(format!("processor {processor}, but a set holds {}", CpuSet::MAX_CPU)));
+            return Err(Error::new(ErrorKind::Limit, "bind to processors").cause(format!(
+                "processor {processor} is out of range: a CPU set holds processors 0 to {}",
+                CpuSet::MAX_CPU - 1
+            )));
         }
         set.set(*processor);
     }
@@ -108,7 +110,7 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Publishes where this rank may run.
+    /// Publishes the processors on which this rank may run.
     ///
     /// `reports` are the reports that this rank makes ([`Settings::reports`](crate::settings::Settings::reports)).
     pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, reports: u32) -> Result<()> {
@@ -116,9 +118,9 @@ impl Sharing {
         bootstrap.put(&key, &Processors::here().write(Writer::new()).u32(reports).done())
     }
 
-    /// How this rank shares its processors, and whether some rank of its machine [is
-    /// oversubscribed](Self::is_oversubscribed), which is the same at all of them. All ranks must have published their
-    /// sets and passed a fence.
+    /// The sharing of this rank's processors, and whether some rank of its machine [is
+    /// oversubscribed](Self::is_oversubscribed), which is the same at all ranks of the machine. All ranks must have
+    /// published their sets and passed a fence.
     pub(crate) fn collect(bootstrap: &mut dyn Bootstrap) -> Result<(Self, bool)> {
         let (me, size) = (bootstrap.rank() as usize, bootstrap.size());
         let of = |rank| {
@@ -129,7 +131,7 @@ impl Sharing {
             })
         };
         let all = (0..size).map(of).collect::<Result<Vec<_>>>()?;
-        // Ranks that report choose other messages, and gather their reports at the end.
+        // Ranks that make reports select other messages, and gather their reports at the end.
         if let Some(other) = all.iter().position(|(_, reports)| *reports != all[me].1) {
             return Err(Error::new(ErrorKind::Setting, "start a rank")
                 .rank(me)
@@ -149,9 +151,9 @@ impl Sharing {
     }
 
     /// Sharing of rank `me`, where `all` has one entry for each rank of the job: the ranks of its machine whose sets
-    /// overlap its set, directly or through other ranks, and the processors of these ranks; or the ranks that may run
-    /// only on processors of `me`, if they alone are too many. A quota is visible only to a rank that may use more
-    /// processors than the quota, not to one that is bound to one processor.
+    /// overlap its set, directly or through other ranks, and the processors of these ranks; or only the ranks that may
+    /// run on no other processors than `me`'s, if these are already too many. A quota is visible only to a rank that
+    /// may use more processors than the quota, not to one that is bound to one processor.
     pub(crate) fn of(all: &[Processors], me: usize) -> Self {
         let own = &all[me];
         let mut processors = own.allowed.clone();
@@ -176,7 +178,7 @@ impl Sharing {
         if bound > count(&own.allowed) {
             return Self { ranks: bound, processors: count(&own.allowed).max(1) };
         }
-        // A quota belongs to a control group, which ranks of one machine mostly share.
+        // A quota belongs to a control group, which ranks of one machine usually share.
         let quota = Some(own.at_once as usize).filter(|at_once| *at_once < count(&own.allowed));
         let processors = quota.unwrap_or(usize::MAX).min(count(&processors)).max(1);
         Self { ranks: ranks.max(1), processors }
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_comes_back_as_it_was_and_no_longer_one_does() {
+    fn places_round_trip_and_longer_ones_are_refused() {
         let here = Processors::here();
         assert_eq!(Processors::read(&mut Reader::new(&here.write(Writer::new()).done())), Some(here.clone()));
         assert_eq!(allowed().len(), here.allowed.iter().map(|b| b.count_ones() as usize).sum::<usize>());

@@ -1,21 +1,22 @@
 #![allow(unsafe_code)]
 //! The only place that waits: spin, then yield, then park.
 //!
-//! If every rank has a core, a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
-//! ranks than cores it yields or sleeps, whichever has led to earlier answers ([`backoff`]). Two ranks that run at the
-//! same time can answer each other without a context switch, so a rank spins as long as answers arrive within a spin.
-//! If they do not, it gives up the core immediately: when other programs run, a fruitless spin uses up the time in
-//! which the kernel would let the rank run as soon as it is woken. For the same reason a rank requests the minimum time
-//! slice from the kernel: a rank that is woken then runs before programs with longer slices. Every sleep is bounded by
-//! `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead rank leads to an error within that
+//! If every rank has a core, a waiting rank spins for the time of `FARSIDE_WAIT`, and then sleeps; with more ranks than
+//! cores it yields or sleeps, whichever has led to earlier answers ([`backoff`]). Two ranks that run at the same time
+//! can answer each other without a context switch, so a rank spins as long as answers arrive within a spin. If they do
+//! not, it gives up the core immediately: when other programs run, a fruitless spin uses up the time in which the
+//! kernel would let the rank run as soon as it is woken. For the same reason a rank requests the minimum time slice
+//! from the kernel: a rank that is woken then runs before programs with longer slices. Every sleep is bounded by
+//! `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a lost rank leads to an error within that
 //! time instead of a hang.
 
 mod backoff;
 
 use std::cell::Cell;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::{Duration, Instant};
 
-use backoff::{Backoff, LearnedBackoff, YIELD_LIMIT};
+use backoff::{BackoffWait, LearnedBackoff};
 
 use crate::device::{Device, PeerCheck, Sleep};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,20 +37,30 @@ pub(crate) struct Progress {
     checks: Cell<u32>,
     /// Number of turns outside of waits that found nothing.
     idle: Cell<u32>,
-    /// When this rank last checked for stopped ranks, and the rank about which it has warned.
-    last_look: Cell<Option<Instant>>,
-    named: Cell<Option<u32>>,
+    /// The time at which this rank last checked for stopped ranks, and the rank about which it has warned.
+    last_stopped_check: Cell<Option<Instant>>,
+    warned: Cell<Option<u32>>,
 }
 
 /// Whether a rank that waits yields.
 #[derive(Debug)]
 enum Yields {
-    /// It sleeps immediately, after the spin if there is one.
+    /// The rank sleeps immediately, after the spin if there is one.
     Never,
-    /// It yields or sleeps immediately, since ranks share cores.
+    /// The rank yields or sleeps immediately, since ranks share cores.
     Learned(LearnedBackoff),
-    /// It never sleeps: it yields, or spins if the spin has no end.
+    /// The rank never sleeps: it yields, or spins if the spin has no end.
     Always,
+}
+
+/// Whether a rank whose wait has not ended may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaySleep {
+    UntilEvent,
+    /// An operation waits for queue space at a target, which no event announces.
+    Briefly,
+    /// Another thread of the rank wants to use the job.
+    No,
 }
 
 /// Interval between two checks whether a rank is stopped.
@@ -59,16 +70,16 @@ const STOPPED: Duration = Duration::from_secs(2);
 /// some hundred nanoseconds, and a turn of progress in between would see it later.
 const SPINS: u32 = 64;
 
-/// Maximum sleep while an operation waits for room at a target.
+/// Maximum sleep while an operation waits for queue space at a target.
 const MAX_SLEEP_BLOCKED: Duration = Duration::from_micros(50);
 
 /// Number of turns between two reads of the clock.
 const TURNS: u32 = 256;
 
 /// Number of polls of the awaited condition before yielding: they take about as long as a yield.
-const LOOKS: u32 = 32;
+const POLLS_PER_YIELD: u32 = 32;
 
-/// Whether the ranks that this one waits for have lately answered within a spin, so that spinning pays.
+/// Whether the ranks for which this rank waits have recently answered within a spin, so that spinning pays.
 #[derive(Debug, Default)]
 struct AdaptiveSpin {
     /// Saturating: +1 when a spin saw the answer, -1 when it did not.
@@ -95,9 +106,9 @@ impl AdaptiveSpin {
         self.score.set(if answered { (score + 1).min(Self::MAX_SCORE) } else { score.saturating_sub(1) });
     }
 
-    /// Records a spin that did not see the answer, before which or in which other programs may have taken the core:
-    /// then the awaited rank may have none, and spinning does not pay.
-    fn record_vain(&self, preemptions: i64) {
+    /// Records a spin that did not see the answer. If other programs have used the core before or during the spin, the
+    /// awaited rank may have no core, and spinning does not pay.
+    fn record_missed(&self, preemptions: i64) {
         self.record(false);
         if self.preempted.replace(preemptions) != preemptions {
             self.score.set(0);
@@ -118,9 +129,9 @@ fn preemptions() -> i64 {
 }
 
 /// Requests the minimum time slice from the kernel (since Linux 6.12), which does not change this thread's share of a
-/// core. Threads that are not in the default scheduling class are left alone, and an error is ignored: an older kernel
+/// core. Threads outside the default scheduling class keep their attributes, and an error is ignored: an older kernel
 /// or a container may not permit the call.
-fn ask_for_short_slice() {
+fn request_short_slice() {
     if let Some(mut attributes) = scheduling().filter(|now| now.sched_policy == libc::SCHED_OTHER as u32) {
         attributes.sched_runtime = SHORTEST_SLICE;
         // SAFETY: `attributes` was filled by the kernel and is valid for reads; 0 is the calling thread.
@@ -139,8 +150,8 @@ fn scheduling() -> Option<libc::sched_attr> {
 }
 
 impl Progress {
-    /// `oversubscribed`: more ranks than processors share this rank's processors; `mapped`: the device's memory is
-    /// mapped.
+    /// `oversubscribed`: whether more ranks than processors share this rank's processors; `mapped`: whether the
+    /// device's memory is mapped.
     #[must_use]
     pub(crate) fn new(settings: &Settings, oversubscribed: bool, mapped: bool) -> Self {
         let (spin, yields) = match settings.wait {
@@ -151,7 +162,7 @@ impl Progress {
             WaitPolicy::Park => (Duration::ZERO, Yields::Never),
         };
         if !matches!(yields, Yields::Always) {
-            ask_for_short_slice();
+            request_short_slice();
         }
         Self {
             spin,
@@ -168,8 +179,8 @@ impl Progress {
             last_check: Cell::new(None),
             checks: Cell::new(0),
             idle: Cell::new(0),
-            last_look: Cell::new(None),
-            named: Cell::new(None),
+            last_stopped_check: Cell::new(None),
+            warned: Cell::new(None),
         }
     }
 
@@ -192,23 +203,23 @@ impl Progress {
         self.checks.get()
     }
 
-    /// Counts a turn outside of a wait that found nothing; returns whether a check of the peers is due.
+    /// Counts a turn outside waits that found nothing; returns whether a check of the peers is due.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.idle.set(self.idle.get().wrapping_add(1));
         self.idle.get().is_multiple_of(TURNS)
     }
 
-    /// Called after a turn outside of a wait that found nothing. If ranks share cores it yields once in `LOOKS` such
-    /// turns, since a program that tests a request only occasionally has other work.
+    /// Called after a turn outside waits that found nothing. If ranks share cores it yields once in `POLLS_PER_YIELD`
+    /// such turns, since a program that tests a request only occasionally has other work.
     pub(crate) fn yield_occasionally(&self) {
-        if self.spins == 0 && self.idle.get().is_multiple_of(LOOKS) {
+        if self.spins == 0 && self.idle.get().is_multiple_of(POLLS_PER_YIELD) {
             std::thread::yield_now();
         }
     }
 
-    /// Backs off after a turn that found nothing: yields where ranks share cores.
-    pub(crate) fn give_way(&self) {
+    /// Backs off after a turn that found nothing: yields if ranks share cores.
+    pub(crate) fn back_off(&self) {
         if self.spin == Duration::ZERO {
             std::thread::yield_now();
         } else {
@@ -229,9 +240,9 @@ impl Progress {
         }
     }
 
-    /// Spins for a moment.
-    fn look<R>(&self, ready: &mut impl FnMut() -> Result<Option<R>>) -> Result<Option<R>> {
-        for _ in 0..LOOKS {
+    /// Spins for a short time.
+    fn spin_briefly<R>(&self, ready: &mut impl FnMut() -> Result<Option<R>>) -> Result<Option<R>> {
+        for _ in 0..POLLS_PER_YIELD {
             self.relax();
             if let Some(r) = ready()? {
                 return Ok(Some(r));
@@ -240,8 +251,8 @@ impl Progress {
         Ok(None)
     }
 
-    /// Waits until `ready` gives a value, which depends on other ranks. `turn` makes progress and returns whether
-    /// anything happened; `blocked` says that an operation waits for room at a target, which no event announces.
+    /// Waits until `ready` returns a value, which depends on other ranks. `turn` makes progress and returns whether
+    /// anything happened.
     ///
     /// # Errors
     /// An error of `ready`, `turn` or the check of the peers; `Timeout` once `deadline` has passed.
@@ -252,14 +263,16 @@ impl Progress {
         deadline: Option<Instant>,
         mut ready: impl FnMut() -> Result<Option<R>>,
         mut turn: impl FnMut() -> Result<bool>,
-        blocked: impl Fn() -> bool,
+        may_sleep: impl Fn() -> MaySleep,
     ) -> Result<R> {
         let (mut turns, mut busy) = (0u32, 0u32);
         let worthwhile =
             || self.spin > Duration::ZERO && (matches!(self.yields, Yields::Always) || self.answers.is_worthwhile());
         let mut spins = worthwhile();
         let mut spun_since = None;
-        let giving_up = GivingUp { learned: self.learned(), since: Cell::new(None) };
+        let backoff_wait = BackoffWait::new(self.learned());
+        let check =
+            |ready: &mut _, turn: &mut _| Self::take_last(self.check_peers(operation, device, deadline), ready, turn);
         loop {
             if let Some(r) = ready()? {
                 if spins {
@@ -274,8 +287,10 @@ impl Progress {
                 (turns, spun_since, spins) = (0, None, worthwhile());
                 // Traffic of other ranks must not hide the loss of the awaited one.
                 busy = busy.wrapping_add(1);
-                if busy.is_multiple_of(TURNS) {
-                    self.check_peers(operation, device, deadline)?;
+                if busy.is_multiple_of(TURNS)
+                    && let Break(r) = check(&mut ready, &mut turn)?
+                {
+                    return Ok(r);
                 }
                 continue;
             }
@@ -285,40 +300,67 @@ impl Progress {
                     self.relax();
                     continue;
                 }
-                let now = self.check_peers(operation, device, deadline)?;
+                let now = match check(&mut ready, &mut turn)? {
+                    Break(r) => return Ok(r),
+                    Continue(now) => now,
+                };
                 if now.duration_since(*spun_since.get_or_insert(now)) < self.spin {
                     continue;
                 }
             }
             if std::mem::take(&mut spins) {
-                self.answers.record_vain(preemptions());
+                self.answers.record_missed(preemptions());
             }
             if !matches!(self.yields, Yields::Never) && self.answers.is_worthwhile() {
-                let come = self.look(&mut ready)?;
-                self.answers.record(come.is_some());
-                if let Some(r) = come {
+                let answer = self.spin_briefly(&mut ready)?;
+                self.answers.record(answer.is_some());
+                if let Some(r) = answer {
                     return Ok(r);
                 }
             }
-            if matches!(self.yields, Yields::Always) || giving_up.yields() {
+            if matches!(self.yields, Yields::Always) || backoff_wait.yields() {
                 std::thread::yield_now();
-                if turns.is_multiple_of(TURNS) {
-                    self.check_peers(operation, device, deadline)?;
+                if turns.is_multiple_of(TURNS)
+                    && let Break(r) = check(&mut ready, &mut turn)?
+                {
+                    return Ok(r);
                 }
                 continue;
             }
-            // The value is stored, since `ready` may consume what it finds, such as a lock.
+            // The value is stored, since `ready` may consume the resource that it finds, such as a lock.
             let mut found = None;
-            let sleep = Sleep::For(if blocked() { self.check.min(MAX_SLEEP_BLOCKED) } else { self.check });
+            let is_brief = may_sleep() == MaySleep::Briefly;
+            let sleep = Sleep::For(if is_brief { self.check.min(MAX_SLEEP_BLOCKED) } else { self.check });
             device.park(sleep, &mut || {
                 found = found.take().or_else(|| ready().transpose());
-                found.is_some()
+                found.is_some() || may_sleep() == MaySleep::No
             });
             if let Some(found) = found {
                 return found;
             }
-            self.check_peers(operation, device, deadline)?;
+            if let Break(r) = check(&mut ready, &mut turn)? {
+                return Ok(r);
+            }
         }
+    }
+
+    /// Returns `checked`, the result of a check of the peers. If a rank is lost, first handles the messages that it
+    /// sent before, which may complete the wait.
+    fn take_last<R>(
+        checked: Result<Instant>,
+        ready: &mut impl FnMut() -> Result<Option<R>>,
+        turn: &mut impl FnMut() -> Result<bool>,
+    ) -> Result<ControlFlow<R, Instant>> {
+        let lost = match checked {
+            Err(e) if e.kind() == ErrorKind::PeerLost => e,
+            checked => return checked.map(Continue),
+        };
+        for _ in 0..TURNS {
+            if !turn()? {
+                break;
+            }
+        }
+        ready()?.map(Break).ok_or(lost)
     }
 
     /// Checks the peers if that is due, and the deadline; returns the time.
@@ -335,56 +377,30 @@ impl Progress {
         if deadline.is_some_and(|d| now >= d) {
             let e = Error::new(ErrorKind::Timeout, operation).device(device.capabilities().name);
             return Err(match device.check_peers(PeerCheck::Stopped).ok().flatten() {
-                Some(rank) => e.peer(rank).cause("its process is stopped, by a signal or a debugger"),
+                Some(rank) => e.peer(rank).cause("the peer's process is stopped, by a signal or a debugger"),
                 None => e,
             });
         }
         if self.last_check.get().is_none_or(|last| now.duration_since(last) >= self.check) {
             self.last_check.set(Some(now));
             self.checks.set(self.checks.get().wrapping_add(1));
-            let looks = self.last_look.get().is_none_or(|last| now.duration_since(last) >= STOPPED);
-            let about = if looks { PeerCheck::Stopped } else { PeerCheck::Alive };
+            let is_due = self.last_stopped_check.get().is_none_or(|last| now.duration_since(last) >= STOPPED);
+            let about = if is_due { PeerCheck::Stopped } else { PeerCheck::Alive };
             let stopped = device.check_peers(about).map_err(|e| e.during(operation))?;
-            if looks {
-                self.last_look.set(Some(now));
-                self.name_stopped(operation, stopped);
+            if is_due {
+                self.last_stopped_check.set(Some(now));
+                self.warn_of_stopped(operation, stopped);
             }
         }
         Ok(now)
     }
 
-    /// Warns once of a rank that is stopped. A stopped rank is not an error, but others may wait for it.
-    fn name_stopped(&self, operation: &'static str, stopped: Option<u32>) {
-        if let Some(rank) = stopped.filter(|_| stopped != self.named.get()) {
+    /// Warns once about a stopped rank. A stopped rank is not an error, but others may wait for it.
+    fn warn_of_stopped(&self, operation: &'static str, stopped: Option<u32>) {
+        if let Some(rank) = stopped.filter(|_| stopped != self.warned.get()) {
             tracing::warn!("{operation}: rank {rank} is stopped, by a signal or a debugger; this rank waits");
         }
-        self.named.set(stopped);
-    }
-}
-
-/// A wait that gives up the core; records how long it took.
-struct GivingUp<'a> {
-    learned: Option<&'a LearnedBackoff>,
-    /// When the rank began to give up the core, and how.
-    since: Cell<Option<(Duration, Backoff)>>,
-}
-
-impl GivingUp<'_> {
-    /// Whether to yield now, rather than sleep.
-    fn yields(&self) -> bool {
-        let Some(learned) = self.learned else { return false };
-        let now = LearnedBackoff::now();
-        let (since, way) = self.since.get().unwrap_or_else(|| (now, learned.choose(now)));
-        self.since.set(Some((since, way)));
-        way == Backoff::Yield && now.saturating_sub(since) < YIELD_LIMIT
-    }
-}
-
-impl Drop for GivingUp<'_> {
-    fn drop(&mut self) {
-        if let Some((learned, (since, way))) = self.learned.zip(self.since.get()) {
-            learned.record(way, since, LearnedBackoff::now());
-        }
+        self.warned.set(stopped);
     }
 }
 
@@ -425,36 +441,36 @@ mod tests {
     use crate::device::loopback::{Hub, Loopback};
 
     #[test]
-    fn what_is_taken_at_the_last_look_before_sleep_is_returned() {
+    fn result_of_the_last_poll_before_sleep_is_returned() {
         let hub = Hub::new(1);
         let device = Loopback::new(&hub, 0);
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "park".into())).unwrap();
         let progress = Progress::new(&settings, true, true);
         // `ready` succeeds once, at its second call, which is the one inside `park`.
-        let looks = Cell::new(0);
+        let polls = Cell::new(0);
         let take = || {
-            looks.set(looks.get() + 1);
-            Ok((looks.get() == 2).then_some(looks.get()))
+            polls.set(polls.get() + 1);
+            Ok((polls.get() == 2).then_some(polls.get()))
         };
         let deadline = device.now() + Duration::from_secs(5);
-        let taken = progress.wait("take a lock", &device, Some(deadline), take, || Ok(false), || true);
+        let taken = progress.wait("take a lock", &device, Some(deadline), take, || Ok(false), || MaySleep::Briefly);
         assert_eq!(taken.unwrap(), 2);
     }
 
     /// The number of turns of a wait whose condition becomes true after the first sleep.
     fn turns_before_sleep(progress: &Progress, device: &Loopback) -> u32 {
         let (turns, looked) = (Cell::new(0), Cell::new(None));
-        // Only a sleep separates two polls without a turn.
+        // Only a sleep separates two polls without a turn between them.
         let slept = || Ok((looked.replace(Some(turns.get())) == Some(turns.get())).then(|| turns.get()));
         let turn = || {
             turns.set(turns.get() + 1);
             Ok(false)
         };
-        progress.wait("a peer", device, None, slept, turn, || true).unwrap()
+        progress.wait("a peer", device, None, slept, turn, || MaySleep::Briefly).unwrap()
     }
 
     #[test]
-    fn rank_sleeps_at_once_after_spins_in_vain_and_spins_again_when_answers_come() {
+    fn rank_sleeps_at_once_after_unsuccessful_spins_and_spins_again_when_answers_arrive() {
         let device = Loopback::new(&Hub::new(1), 0);
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "auto(1)".into())).unwrap();
         let progress = Progress::new(&settings, false, true);
@@ -462,12 +478,12 @@ mod tests {
         (0..AdaptiveSpin::MAX_SCORE).for_each(|_| _ = turns_before_sleep(&progress, &device));
         let all = (0..10 * AdaptiveSpin::PROBE_INTERVAL).map(|_| turns_before_sleep(&progress, &device));
         assert_eq!(all.filter(|turns| *turns > 1).count(), 10, "one wait in eight spins");
-        // The answer comes in a spin, so the next wait spins too.
+        // The answer arrives during a spin, so the next wait spins too.
         let seen = Cell::new(0);
         let answer = || Ok((seen.replace(seen.get() + 1) == 3).then_some(()));
         while progress.answers.score.get() == 0 {
             seen.set(0);
-            progress.wait("a peer", &device, None, answer, || Ok(false), || false).unwrap();
+            progress.wait("a peer", &device, None, answer, || Ok(false), || MaySleep::UntilEvent).unwrap();
         }
         assert!(turns_before_sleep(&progress, &device) >= TURNS);
     }
@@ -488,25 +504,25 @@ mod tests {
     #[test]
     fn preemption_ends_spins_at_once() {
         let answers = AdaptiveSpin::default();
-        answers.record_vain(3);
+        answers.record_missed(3);
         (0..AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(true));
-        answers.record_vain(3);
+        answers.record_missed(3);
         assert_eq!(answers.score.get(), AdaptiveSpin::MAX_SCORE - 1);
-        answers.record_vain(4);
+        answers.record_missed(4);
         assert_eq!(answers.score.get(), 0);
     }
 
     #[test]
-    fn looks_as_long_as_answers_come_and_seldom_after_they_have_stopped() {
+    fn spins_while_answers_arrive_and_seldom_after_they_have_stopped() {
         let answers = AdaptiveSpin::default();
-        let looks = |of: u32| (0..of).filter(|_| answers.is_worthwhile()).count() as u32;
-        assert_eq!(looks(10 * AdaptiveSpin::PROBE_INTERVAL), 10);
+        let spins = |of: u32| (0..of).filter(|_| answers.is_worthwhile()).count() as u32;
+        assert_eq!(spins(10 * AdaptiveSpin::PROBE_INTERVAL), 10);
         answers.record(true);
-        assert_eq!(looks(10), 10);
+        assert_eq!(spins(10), 10);
         (0..2 * AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(true));
         (1..AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(false));
-        assert_eq!(looks(10), 10);
+        assert_eq!(spins(10), 10);
         (0..3).for_each(|_| answers.record(false));
-        assert_eq!(looks(10 * AdaptiveSpin::PROBE_INTERVAL), 10);
+        assert_eq!(spins(10 * AdaptiveSpin::PROBE_INTERVAL), 10);
     }
 }

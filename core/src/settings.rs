@@ -33,23 +33,24 @@ pub enum WaitPolicy {
     Park,
 }
 
-/// How ranks of the same node reach memory that the runtime did not allocate.
+/// The way in which ranks of the same node access memory that the runtime did not allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserMemory {
     /// The first available of `remap`, `vm` and `ring`.
     Auto,
-    /// Whole pages are moved onto a shared mapping; messages serve the bytes outside of whole pages.
+    /// Whole pages are moved onto a shared mapping; messages transfer the bytes outside whole pages.
     Remap,
     /// `process_vm_readv` and `process_vm_writev`.
     Vm,
-    /// A pipelined copy through a shared bounce buffer, done by the target.
+    /// A pipelined copy by the target through a shared bounce buffer.
     Ring,
 }
 
-/// How ranks reach each other.
+/// The device by which ranks reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// Shared memory if all ranks are on one node; verbs if each is on its own; otherwise both, as `Route`.
+    /// Shared memory if all ranks are on one node; verbs if each rank is on a node of its own; otherwise both, as
+    /// `Route`.
     Auto,
     /// Shared memory.
     Shm,
@@ -63,18 +64,18 @@ pub enum DeviceChoice {
     Sim,
 }
 
-/// Where cut-offs that were fitted on this machine are cached.
+/// The folder of the files that keep what jobs have measured on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheFolder {
     /// In the folder for caches of the user.
     Auto,
     /// In this folder.
     At(String),
-    /// Nowhere: nothing is fitted.
+    /// No folder: nothing is fitted.
     Off,
 }
 
-/// How transfers between two layouts are made if memory is not mapped.
+/// The scheme for transfers between two layouts if memory is not mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransferScheme {
     /// The scheme that the planner chooses according to the device's cut-offs.
@@ -164,7 +165,7 @@ fn log_level(text: &str) -> Option<tracing::Level> {
         .find(|level| level.as_str().eq_ignore_ascii_case(text))
 }
 
-/// Parses a number, or the text `auto`, which gives `Some(None)`: the runtime chooses.
+/// Parses a number, or the text `auto`, for which it returns `Some(None)`: the runtime chooses.
 fn number_or<T: std::str::FromStr>(auto: &str, text: &str) -> Option<Option<T>> {
     if text == auto { Some(None) } else { number(text).map(Some) }
 }
@@ -182,10 +183,10 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// Reads every setting through `lookup`: from the environment, or as a program sets them.
+            /// Reads every setting through `lookup`: from the environment, or from values set by a program.
             ///
             /// # Errors
-            /// `Setting`, naming the variable, the value and what is allowed; for a former name of a setting, its new
+            /// `Setting`, with the variable, the value and the allowed values; for a former name of a setting, its new
             /// name.
             pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
                 if let Some((old, new)) = FORMER.iter().find(|(old, _)| lookup(old).is_some()) {
@@ -202,7 +203,7 @@ macro_rules! settings {
                     let parse: fn(&str) -> Option<$ty> = $parse;
                     let $field = parse(&text).ok_or_else(|| {
                         Error::new(ErrorKind::Setting, "read the settings")
-                            .cause(format!("{}={text:?}: allowed: {}", $name, $values))
+                            .cause(format!("{}={text:?} is not allowed; allowed are {}", $name, $values))
                     })?;
                     origins.push(($name, text, origin));
                 )*
@@ -212,8 +213,8 @@ macro_rules! settings {
     };
 }
 
-/// The settings of one job, each with the origin of its value. Values are read through [`Values`] and set only as text,
-/// so that each is within its limits.
+/// The settings of one job, each with the origin of its value. Values are read through [`Values`] and can only be set
+/// as text, so that each is within its limits.
 ///
 /// ```
 /// use farside_core::ErrorKind;
@@ -238,7 +239,7 @@ impl std::ops::Deref for Settings {
     }
 }
 
-/// Former names of settings, which are refused, and their new names.
+/// Former names of settings, which are rejected, and their new names.
 const FORMER: &[(&str, &str)] = &[
     ("FARSIDE_SPIN_US", "FARSIDE_WAIT=auto(MICROSECONDS)"),
     ("FARSIDE_NODES", "FARSIDE_TEST_NODES"),
@@ -269,8 +270,8 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
 settings! {
     wait: WaitPolicy = "FARSIDE_WAIT", "auto(100)", "auto, auto(MICROSECONDS) up to 1000000, spin, yield, park", wait_policy,
         "How a rank waits: auto spins for 100 microseconds, or for the time given, and then sleeps, at once where answers have lately taken longer, but if ranks outnumber cores it yields or sleeps, by what has answered sooner; spin never gives up the core; yield gives it up at every turn and never sleeps; park sleeps at once.";
-    timeout_s: u32 = "FARSIDE_TIMEOUT_S", "60", "seconds, 1 to 86400", |s| number(s).filter(|v| (1..=86_400).contains(v)),
-        "Time limit of start-up and of the orderly end of the job.";
+    timeout_s: Option<u32> = "FARSIDE_TIMEOUT_S", "auto", "auto, or seconds, 1 to 86400", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=86_400).contains(&n))),
+        "Time limit of start-up and of the orderly end of the job. auto is 60 seconds, except that a rank that has come to its end waits for the others as long as they run.";
     peer_check_ms: u32 = "FARSIDE_PEER_CHECK_MS", "100", "milliseconds, 1 to 2000", |s| number(s).filter(|v| (1..=2_000).contains(v)),
         "Interval at which a waiting rank checks that the other ranks are alive.";
     shm_dir: String = "FARSIDE_SHM_DIR", "/dev/shm", "a directory on a memory file system", |s| Some(s.to_owned()),
@@ -330,7 +331,7 @@ settings! {
         "Algorithms of collective operations and their parameters, as `farside info --coll` lists them; a call that the algorithm cannot make is made as with auto. A line of the file is OPERATION RANKS BYTES PLACEMENT ALGORITHM: ranks and bytes are a number, LEAST-MOST or *, the placement is anywhere, one-node, oversubscribed, NODESxRANKS such as 2x4, or *; the last line that holds for a call counts.";
     log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },
         "Least severe events that a rank writes to stderr while it runs, each line with the rank in front; not if ranks are threads or the program has a tracing subscriber.";
-    bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file for the bill: a page if it ends in .html, else JSON", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
+    bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file, with a dot or slash in its name: a page if it ends in .html, else JSON", |s| match s { "0" | "" => Some(None), _ => (s == "1" || s.contains(['.', '/'])).then(|| Some(s.to_owned())) },
         "Bill at the end of the job: rank 0 writes to stderr, for each window and team, what was called and sent, and which rank waited for which other one.";
     trace: Option<String> = "FARSIDE_TRACE", "0", "0, or a file that ends in .json or .html", |s| if matches!(s, "0" | "") { Some(None) } else { [".json", ".html"].iter().any(|end| s.ends_with(end)).then(|| Some(s.to_owned())) },
         "Timeline of the job, which rank 0 writes at its end as a JSON file for Perfetto (ui.perfetto.dev) or chrome://tracing, or as a page with a picture, ranks down and time across: calls, waits, epochs, messages and remote calls of each rank, with arrows from the rank that signalled to the rank that waited. The last events are kept, at most 65536 of a rank and 1048576 of a job (1024 of a rank at least).";
@@ -356,6 +357,12 @@ pub enum Origin {
 }
 
 impl Settings {
+    /// Time limit of start-up, and of the end of a rank once all ranks have reached theirs.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_s.unwrap_or(60).into())
+    }
+
     /// The reports that a rank makes, one bit each: the bill, the trace and long waits.
     pub(crate) fn reports(&self) -> u32 {
         let all = [self.bill.is_some(), self.trace.is_some(), self.stall.is_some()];
@@ -382,8 +389,7 @@ impl Settings {
     }
 
     /// The settings of two ranks that test for a link: their own interfaces and RDMA devices, no reports, no relays,
-    /// and the minimum time after which tcp gives up a peer.
-    #[must_use]
+    /// and the minimum time after which tcp declares a peer lost.
     pub(crate) fn for_pairs(&self, tcp_interface: String, verbs_device: String) -> Self {
         let mut own = self.clone();
         (own.values.tcp_interface, own.values.verbs_device) = (tcp_interface, verbs_device);
@@ -399,7 +405,7 @@ impl Settings {
     /// Reads the environment.
     ///
     /// # Errors
-    /// `Setting`, naming the variable, the value and what is allowed.
+    /// `Setting`, with the variable, the value and the allowed values.
     pub fn from_env() -> Result<Self> {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
@@ -410,7 +416,7 @@ impl Settings {
     pub fn ring(&self, ranks: usize) -> usize {
         const MIN_RING: usize = 32 << 10;
         let share = (MIN_RING * 32 / ranks.max(1)).max(MIN_RING);
-        // A rank alone sends nothing through a ring.
+        // A single rank sends nothing through a ring.
         let automatic = if ranks == 1 { MIN_RING } else { 1 << share.ilog2() };
         self.shm_ring.unwrap_or(automatic)
     }
@@ -497,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_spins_as_long_as_it_says() {
+    fn a_wait_spins_for_the_time_given() {
         let read = |text: &str| Settings::from_lookup(|n| (n == "FARSIDE_WAIT").then(|| text.into())).map(|s| s.wait);
         assert_eq!(read("auto").unwrap(), WaitPolicy::Auto(Duration::from_micros(100)));
         assert_eq!(read("auto(1000000)").unwrap(), WaitPolicy::Auto(Duration::from_secs(1)));

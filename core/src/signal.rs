@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
-//! Signal cells, the one notification primitive: 64-bit words at a rank, each set by one peer.
+//! Signal cells, the only notification primitive: 64-bit words at a rank, each set by one peer.
 //!
-//! A [`SignalArray`] gives every rank of a team eight cells for each peer, and some words of its own that peers may
-//! read. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
-//! ever reset, and a late reader sees the latest value. [`SignalArray::wait`] waits for a cell. The upper 16 bits of a
-//! value are a mark, a flag of the caller that travels with the signal ([`marked`]).
+//! A [`SignalArray`] gives every rank of a team eight cells for each peer, and some own words that peers may read. A
+//! cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is ever
+//! reset, and a late reader sees the latest value. [`SignalArray::wait`] waits for a cell. The upper 16 bits of a value
+//! are a mark, a flag of the caller that is sent with the signal ([`marked`]).
 //!
-//! A cell has two places, for its even and its odd values, in different cache lines. While a rank polls for one value
-//! it does not read the line of the next value, so the writer of the next value need not first take the line back from
-//! a reader, which on shared memory costs as much as the signal itself.
+//! A cell has two words, for its even and its odd values, in different cache lines. While a rank polls for one value it
+//! does not read the line of the next value, so the writer of the next value need not first invalidate a reader's copy
+//! of the line, which on shared memory costs as much as the signal itself.
 
 pub(crate) mod short;
 
@@ -26,9 +26,9 @@ use crate::peers::PeerTable;
 pub use crate::progress::{Pace, pace};
 use crate::stats::{Kind, Stats};
 
-/// Cells for each peer.
+/// Number of cells for each peer.
 pub(crate) const CELLS: usize = 8;
-/// Cells for [pairwise exchanges](SignalArray::exchange).
+/// Number of cells for [pairwise exchanges](SignalArray::exchange).
 pub(crate) const EXCHANGE_CELLS: usize = 2;
 pub(crate) const LINE: usize = 64;
 
@@ -43,7 +43,7 @@ pub struct SignalArray {
     pub(crate) size: usize,
     pub(crate) me: usize,
     pub(crate) words: usize,
-    /// Lines for [short data](short) of each rank; 0 if the array has none.
+    /// Number of cache lines for [short data](short) of each rank; 0 if the array has none.
     pub(crate) short_lines: usize,
     pub(crate) own: Registration,
     pub(crate) remotes: PeerTable<RemoteCells>,
@@ -60,9 +60,9 @@ pub struct SignalArray {
 pub(crate) struct RemoteCells {
     pub(crate) peer: u32,
     pub(crate) handle: u64,
-    /// Its first byte, if it and the arrays of all other ranks are completely mapped.
+    /// The array's first byte, if it and the arrays of all other ranks are completely mapped.
     pub(crate) mapped: Option<NonNull<u8>>,
-    /// Its first byte, if it is completely mapped.
+    /// The array's first byte, if it is completely mapped.
     pub(crate) near: Option<NonNull<u8>>,
 }
 
@@ -125,20 +125,20 @@ fn arrive_at<W: Word>(
     Ok(words.filter(|(_, word)| word.load(Ordering::Relaxed) == number).fold(0, |marks, (bit, _)| marks | bit))
 }
 
-/// Words of the last line of a signal array. At team rank 0: the arrival counter, and for each bit of a mark the last
-/// even and the last odd round in which a rank arrived with it. At each rank: whether it shares its core.
+/// Words of the last cache line of a signal array. At team rank 0: the arrival counter, and for each bit of a mark the
+/// last even and the last odd round in which a rank arrived with it. At each rank: whether it shares its core.
 const ARRIVALS: usize = 0;
 const MARKS: usize = 1;
 pub(crate) const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
-/// Bits of the mark of an arrival.
+/// Number of bits of the mark of an arrival.
 pub(crate) const MARK_BITS: usize = 2;
 
 impl SignalArray {
-    /// Sets cell `cell` of this rank at team rank `to`. Release: a rank that sees the value also sees everything that
-    /// this rank wrote before. Values are below 2^48, and may be [`marked`]. One message.
+    /// Sets cell `cell` of this rank at team rank `to`. Release: a rank that sees the value also sees all earlier
+    /// writes of this rank. Values are below 2^48, and may be [`marked`]. One message.
     ///
     /// # Errors
-    /// `PeerLost`, on devices that notice.
+    /// `PeerLost`, on devices that detect it.
     #[inline]
     pub fn set(&self, to: usize, cell: usize, value: u64) -> Result<()> {
         assert!(cell < CELLS);
@@ -156,8 +156,8 @@ impl SignalArray {
         if to == self.me && self.job.device().capabilities().own_by_copy {
             self.stats().add(Kind::Signal, 8);
             // SAFETY: a cell of this rank's own array, aligned, accessed as an atomic. Its setter waits for a cell to
-            // show a value before it sets a greater one, so a store and a message of the device do not cross.
-            // Release: pairs with the Acquire of `place`.
+            // show a value before it sets a greater one, so a store and a message of the device do not cross. Release:
+            // pairs with the Acquire of `place`.
             unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) }.store(value, Ordering::Release);
             return Ok(());
         }
@@ -170,12 +170,12 @@ impl SignalArray {
     }
 
     /// Sets cell `cell` (below [`EXCHANGE_CELLS`]) for team rank `peer` and waits until the peer has done the same for
-    /// this rank: two signals, one each way. Returns the peer's mark. Ordering is as for [`set`](Self::set) and
-    /// [`wait`](Self::wait), which must not be used on the same cell.
+    /// this rank: two signals, one in each direction. Returns the peer's mark. Ordering is as for [`set`](Self::set)
+    /// and [`wait`](Self::wait), which must not be used on the same cell.
     ///
     /// If the array is mapped, the words for both directions share one line: the second rank finds the other's word in
     /// the line that its own store has fetched, and still has the line for the next exchange. So each of several
-    /// consecutive exchanges costs one transfer of a line instead of one each way.
+    /// consecutive exchanges costs one transfer of a line instead of one in each direction.
     ///
     /// # Errors
     /// `PeerLost`, naming the lost rank; an error of a handler.
@@ -199,13 +199,12 @@ impl SignalArray {
         exchange_words(ours, theirs, marked(number, mark), wake, || {
             let has_answered = || has_arrived(theirs, number);
             let awaited = || self.awaited(operation, number, peer);
-            if has_answered() { Ok(()) } else { self.job.wait_signal(awaited, Pace::ANSWER, has_answered) }
+            if has_answered() { Ok(()) } else { self.job.wait_signal(awaited, Pace::ANSWER, true, has_answered) }
         })
     }
 
     /// Whether ranks share cores, so that signals in rounds would each wait for a context switch; such ranks
     /// [`arrive`](Self::arrive) instead. The same on every rank; false with two ranks, and unless all are mapped.
-    #[must_use]
     #[inline]
     pub(crate) fn is_oversubscribed(&self) -> bool {
         self.oversubscribed
@@ -228,7 +227,7 @@ impl SignalArray {
         let wake = || self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
         arrive_at(line, self.size as u64, number, mark, wake, |arrivals, goal| {
             let awaited = || Awaited { account: Some(self.account), call: number, ..Awaited::unknown(operation) };
-            self.job.wait_signal(awaited, Pace::ANSWER, || has_arrived(arrivals, goal))
+            self.job.wait_signal(awaited, Pace::ANSWER, true, || has_arrived(arrivals, goal))
         })
     }
 
@@ -239,7 +238,7 @@ impl SignalArray {
         unsafe { self.stats.as_ref() }
     }
 
-    /// The last line of team rank `of`, if it is mapped here.
+    /// The last line of team rank `of`, if this rank has mapped it.
     pub(crate) fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
         let base = if of == self.me { self.own.base } else { self.remotes.get(of)?.mapped?.as_ptr() };
         let line = 3 * self.size + self.words + self.short_lines;
@@ -258,7 +257,7 @@ impl SignalArray {
         Some(if self.me < peer { (low_to_high, high_to_low) } else { (high_to_low, low_to_high) })
     }
 
-    /// The remote address for value `value` of a cell of this rank at team rank `to`, for notifications that travel
+    /// The remote address for value `value` of a cell of this rank at team rank `to`, for notifications that are sent
     /// with a write.
     #[must_use]
     pub fn cell_at(&self, to: usize, cell: usize, value: u64) -> Place {
@@ -271,34 +270,34 @@ impl SignalArray {
         offset(self.size, writer, cell, value)
     }
 
-    /// The cells that other ranks set here, for a message handler that sets one on behalf of the sender.
+    /// The cells that other ranks set at this rank, for a message handler that sets one on behalf of the sender.
     #[must_use]
     pub fn own_cells(&self) -> OwnCells {
         OwnCells { base: self.own.base, size: self.size }
     }
 
-    /// Whether cells and words of team rank `of` are mapped here.
+    /// Whether this rank has mapped the cells and words of team rank `of`.
     #[must_use]
     pub fn is_mapped(&self, of: usize) -> bool {
         self.remotes.get(of).is_some_and(|remote| remote.mapped.is_some())
     }
 
-    /// The value of cell `cell` that team rank `from` has set here.
+    /// The value to which team rank `from` has set cell `cell` of this rank.
     #[inline]
     #[must_use]
     pub fn get(&self, from: usize, cell: usize) -> u64 {
         unmarked(self.place(from, cell, 0)).0.max(unmarked(self.place(from, cell, 1)).0)
     }
 
-    /// Whether cell `cell` of team rank `from` has been set to `value`, or to a greater value afterwards. Reads the
-    /// place of `value` only: if the peer skips a value, the next value does not satisfy a wait for it.
+    /// Whether cell `cell` of team rank `from` has been set to `value`, or to a greater value afterwards. Reads only
+    /// the word for the parity of `value`: if the peer skips a value, the next value does not satisfy a wait for it.
     #[inline]
     #[must_use]
     pub fn reached(&self, from: usize, cell: usize, value: u64) -> bool {
         unmarked(self.place(from, cell, value)).0 >= value
     }
 
-    /// The mark of the value that was waited for.
+    /// The mark of the awaited value.
     #[inline]
     #[must_use]
     pub fn mark(&self, from: usize, cell: usize, value: u64) -> u16 {
@@ -311,7 +310,8 @@ impl SignalArray {
     /// `PeerLost`, naming the lost rank; an error of a handler.
     #[inline]
     pub fn wait(&self, operation: &'static str, from: usize, cell: usize, value: u64, pace: Pace) -> Result<()> {
-        self.job.wait_signal(|| self.awaited(operation, value, from), pace, || self.reached(from, cell, value))
+        let has_arrived = || self.reached(from, cell, value);
+        self.job.wait_signal(|| self.awaited(operation, value, from), pace, self.mapped, has_arrived)
     }
 
     /// Describes a wait for team rank `from` in call number `call`.
@@ -335,7 +335,7 @@ impl SignalArray {
         self.word_at(self.own.base, (3 * self.size + word) * LINE)
     }
 
-    /// Word `word` of team rank `of`, if it is mapped here.
+    /// Word `word` of team rank `of`, if this rank has mapped it.
     #[must_use]
     #[inline]
     pub fn peer_word(&self, of: usize, word: usize) -> Option<&AtomicU64> {
@@ -354,7 +354,6 @@ impl SignalArray {
     }
 
     /// The remote address of word `word` of team rank `of`.
-    #[must_use]
     pub(crate) fn word_place(&self, of: usize, word: usize) -> Place {
         self.place_in_line(of, (word, 0))
     }
@@ -418,7 +417,7 @@ impl SignalArray {
     /// Sets word `word` of team rank `to`, which may sleep until then: one message, ordered as [`set`](Self::set).
     ///
     /// # Errors
-    /// `PeerLost`, on devices that notice.
+    /// `PeerLost`, on devices that detect it.
     pub fn set_word(&self, to: usize, word: usize, value: u64) -> Result<()> {
         self.job.running("write a word of a peer")?;
         let (at, peer) = (self.word_place(to, word), self.remotes[to].peer);
@@ -454,7 +453,7 @@ impl SignalArray {
     ///
     /// # Errors
     /// `PeerLost`; `Protocol` if the device reports completion but has not stored a value, or if the word held the
-    /// complement of `expected` and another rank has changed it before the second one.
+    /// complement of `expected` and another rank has changed it before the second compare-and-swap.
     pub fn compare_swap(&self, of: usize, word: usize, expected: u64, desired: u64) -> Result<u64> {
         const OP: &str = "compare and swap a word of a peer";
         self.job.running(OP)?;
@@ -477,13 +476,13 @@ impl SignalArray {
             return Ok(old);
         }
         let e = Error::new(ErrorKind::Protocol, OP).peer(peer).device(self.job.device().capabilities().name);
-        Err(e.cause("the device reported the operation as done without its previous value"))
+        Err(e.cause("the device completed the operation without its previous value"))
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
         debug_assert!(offset + 8 <= (3 * self.size + self.words + self.short_lines + 1) * LINE);
-        // SAFETY: inside the array's memory (own or mapped, both of this size), aligned, an atomic for all,
-        // and kept as long as `self`.
+        // SAFETY: inside the array's memory (own or mapped, both of this size), aligned, accessed as an atomic by all
+        // ranks, and valid as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }
     }
 }
@@ -505,7 +504,7 @@ pub struct OwnCells {
 impl OwnCells {
     /// Sets cell `cell` of team rank `from`, on behalf of that rank's message, as its [`SignalArray::set`] does. A cell
     /// that does not exist is ignored. A delayed older signal is harmless if its rank sets a value only after this rank
-    /// has seen the last value but one: consecutive values have different places.
+    /// has seen the last value but one: consecutive values have different words.
     ///
     /// # Safety
     /// The signal array has not been dropped.
@@ -522,11 +521,11 @@ impl OwnCells {
 impl Drop for SignalArray {
     fn drop(&mut self) {
         for r in self.remotes.iter() {
-            // SAFETY: the array is being dropped, so this rank does not reach the peers' cells after this.
+            // SAFETY: the array is being dropped, so this rank does not access the peers' cells afterwards.
             unsafe { self.job.device().forget(r.handle) };
         }
-        // Pages that peers still map stay valid for them; a failure leaks only this rank's mapping.
-        // SAFETY: this rank's own region; the array is being dropped, so this rank does not reach its cells after this.
+        // Pages that peers still map stay valid for them; a failure leaks only this rank's mapping. SAFETY: this rank's
+        // own region; the array is being dropped, so this rank does not access its cells afterwards.
         if let Err(e) = unsafe { self.job.device().release(self.own.handle) } {
             tracing::warn!("a signal array was not released: {e}");
         }

@@ -1,5 +1,5 @@
-//! Values with unique numbers, which are never 0: a number has the slot in its low half, and in its high half how often
-//! the slot has been used, from 1.
+//! Values with unique numbers, which are never 0: a number has the slot in its low half, and in its high half the
+//! number of uses of the slot, from 1.
 
 /// Values by number.
 #[derive(Debug)]

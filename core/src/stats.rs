@@ -1,10 +1,12 @@
 //! Counters of every operation: number and bytes. Always on; tests assert message counts with them.
 //!
 //! A counter costs a load, an add and a store: one rank is one thread, so its counters have one writer. The agent
-//! thread of a device has counters of its own, merged when they are read.
+//! thread of a device has counters of its own, merged when they are read. Other threads of the rank, which operate on
+//! mapped memory, also have separate counters: they are spread over a few sets, to which they add by atomics.
 
 use std::fmt;
 use std::ops::Sub;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! kinds {
@@ -18,7 +20,7 @@ macro_rules! kinds {
             /// Every kind, in order.
             pub const ALL: &'static [Kind] = &[$(Kind::$name),*];
 
-            /// The name, as tables print it.
+            /// The name that tables print.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Kind::$name => $text,)* }
@@ -40,11 +42,11 @@ kinds! {
     FetchAdd = "fetch-add";
     /// Remote compare-and-swap of a word.
     CompareSwap = "compare-swap";
-    /// Signal cells set at a peer by a message of their own.
+    /// Signal cells set at a peer by a separate message.
     Signal = "signal";
-    /// Notifications that travelled with a write: no message of their own.
+    /// Notifications that were sent with a write, without a separate message.
     Notify = "notify";
-    /// Requests to the barrier in the switch of the network.
+    /// Requests to the in-switch barrier of the network.
     Switch = "switch";
     /// Packets of active messages.
     Send = "send";
@@ -53,7 +55,7 @@ kinds! {
     Question = "question";
     /// Lists of blocks sent as one message to a scatter list of the peer.
     Gather = "gather";
-    /// Lists of blocks posted to receive one gather list of the peer: no message of their own.
+    /// Lists of blocks posted to receive one gather list of the peer, without a separate message.
     Scatter = "scatter";
     /// Layouts sent to a peer, for lists on both sides: part of a packet.
     Layout = "layout";
@@ -61,7 +63,7 @@ kinds! {
     Register = "register";
     /// Requests to the target's side for memory that is not mapped.
     Request = "request";
-    /// Work requests posted to an HCA, each of which makes it send messages.
+    /// Work requests posted to an HCA, which sends at least one message for each.
     Post = "post";
     /// Bytes copied by this rank's processor for transfers (each pass counts).
     Copy = "copy";
@@ -69,17 +71,17 @@ kinds! {
     SystemCall = "system-call";
     /// Pages of the program's memory moved onto shared memory, so that peers can map them.
     Remap = "remap";
-    /// Mappings of peers' lent memory that were dropped to make room for others.
+    /// Mappings of memory exported by peers that were evicted for others.
     Evict = "evict";
     /// Wake-ups sent to a sleeping peer.
     Wake = "wake";
     /// Times that this rank went to sleep.
     Park = "park";
-    /// Requests served for others.
+    /// Requests served for other ranks.
     Served = "served";
-    /// Bytes passed on between two other ranks.
+    /// Bytes relayed between two other ranks.
     Relay = "relay";
-    /// Operations that `FARSIDE_TEST_FAULT` has damaged.
+    /// Operations into which `FARSIDE_TEST_FAULT` has injected a fault.
     Damage = "damage";
 }
 
@@ -90,16 +92,71 @@ struct Counter {
     bytes: AtomicU64,
 }
 
-/// The counters of one rank on one device.
-#[derive(Debug)]
-pub struct Stats {
-    counters: [Counter; KINDS],
+type Counters = [Counter; KINDS];
+
+/// Number of sets of counters over which threads are spread, as bits.
+const SET_BITS: u32 = 4;
+
+/// A set of counters of some threads, in separate cache lines, also on processors that fetch lines in pairs.
+#[derive(Default, Debug)]
+#[repr(align(128))]
+struct ThreadCounters([ThreadCounter; KINDS]);
+
+/// The bits of [`ThreadCounter::recent`] that count operations.
+const COUNT_BITS: u32 = 20;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+
+/// One pair of counters of some threads, to which they add by one atomic.
+#[derive(Default, Debug)]
+struct ThreadCounter {
+    /// The number of recent operations in the lower bits, and the number of their bytes above.
+    recent: AtomicU64,
+    total: Counter,
 }
 
-impl Default for Stats {
-    fn default() -> Self {
-        Self { counters: std::array::from_fn(|_| Counter::default()) }
+impl ThreadCounter {
+    /// Counts an operation; returns the previous number of recent ones.
+    #[inline]
+    fn add(&self, bytes: u64) -> u64 {
+        // Relaxed, here and below: as in `Stats::add`, pairs with nothing.
+        if bytes > COUNT {
+            self.keep(1, bytes);
+            return 0;
+        }
+        let before = self.recent.fetch_add(bytes << COUNT_BITS | 1, Ordering::Relaxed) & COUNT;
+        if before > COUNT / 2 {
+            // Before the number overflows, or the sum of as many times `COUNT` bytes.
+            let recent = self.recent.swap(0, Ordering::Relaxed);
+            self.keep(recent & COUNT, recent >> COUNT_BITS);
+        }
+        before
     }
+
+    #[cold]
+    fn keep(&self, count: u64, bytes: u64) {
+        self.total.count.fetch_add(count, Ordering::Relaxed);
+        self.total.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn values(&self) -> (u64, u64) {
+        let (recent, (count, bytes)) = (self.recent.load(Ordering::Relaxed), self.total.values());
+        (count + (recent & COUNT), bytes + (recent >> COUNT_BITS))
+    }
+}
+
+impl Counter {
+    fn values(&self) -> (u64, u64) {
+        // Relaxed: as in `Stats::add`, pairs with nothing.
+        (self.count.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// The counters of one rank on one device.
+#[derive(Default, Debug)]
+pub struct Stats {
+    counters: Counters,
+    /// The counters of other threads, once they have counted an operation.
+    threads: OnceLock<Box<[ThreadCounters]>>,
 }
 
 impl Stats {
@@ -107,19 +164,38 @@ impl Stats {
     #[inline(always)]
     pub fn add(&self, kind: Kind, bytes: usize) {
         let c = &self.counters[kind as usize];
-        // Relaxed, and no read-modify-write: one thread writes each set of counters; a reader elsewhere needs only a
-        // recent value and pairs with nothing.
+        // Relaxed, and no read-modify-write: one thread writes each set of counters; a reader in another thread needs
+        // only a recent value and pairs with nothing.
         c.count.store(c.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         c.bytes.store(c.bytes.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     }
 
-    /// The values now.
+    /// Counts one operation of `bytes` bytes, in any thread; returns how many recent operations of the kind the
+    /// thread's set of counters had before: a number that grows by one, and is sometimes reset.
+    #[inline]
+    pub fn add_in_any_thread(&self, kind: Kind, bytes: usize) -> u64 {
+        let sets = self.threads.get_or_init(|| (0..1 << SET_BITS).map(|_| ThreadCounters::default()).collect());
+        // The stacks of threads are at least a megabyte apart. A thread that uses two sets does no harm.
+        let here = 0u8;
+        let stack = ((&raw const here).addr() >> 20) as u64;
+        // The upper bits of a product with the golden ratio, which spreads neighbouring numbers.
+        let set = stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SET_BITS);
+        sets[set as usize].0[kind as usize].add(bytes as u64)
+    }
+
+    /// The current values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut s = Snapshot::default();
-        for (kind, c) in self.counters.iter().enumerate() {
-            // Relaxed: as in `add`, pairs with nothing.
-            s.values[kind] = (c.count.load(Ordering::Relaxed), c.bytes.load(Ordering::Relaxed));
+        let threads = self
+            .threads
+            .get()
+            .into_iter()
+            .flatten()
+            .flat_map(|set| set.0.iter().map(ThreadCounter::values).enumerate());
+        for (kind, (count, bytes)) in threads.chain(self.counters.iter().map(Counter::values).enumerate()) {
+            s.values[kind].0 += count;
+            s.values[kind].1 += bytes;
         }
         s
     }
@@ -160,7 +236,7 @@ impl Snapshot {
         self.values[kind as usize].1
     }
 
-    /// Number of messages: operations that a network would carry as messages of their own, without questions.
+    /// Number of messages: operations that a network would transfer as separate messages, without questions.
     #[must_use]
     pub fn messages(&self) -> u64 {
         use Kind::*;
@@ -168,7 +244,6 @@ impl Snapshot {
     }
 
     /// The sum of two sets of counters.
-    #[must_use]
     pub(crate) fn merged(mut self, other: &Snapshot) -> Snapshot {
         for (a, b) in self.values.iter_mut().zip(&other.values) {
             a.0 += b.0;
@@ -199,5 +274,26 @@ impl fmt::Debug for Snapshot {
             }
         }
         map.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_count_every_operation() {
+        const EACH: u64 = 600_000;
+        let stats = Stats::default();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..EACH).for_each(|_| _ = stats.add_in_any_thread(Kind::Write, 8)));
+            }
+        });
+        stats.add_in_any_thread(Kind::Write, 1 << 30);
+        stats.add(Kind::Write, 2);
+        let counted = stats.snapshot();
+        assert_eq!((counted.count(Kind::Write), counted.bytes(Kind::Write)), (3 * EACH + 2, 24 * EACH + (1 << 30) + 2));
+        assert_eq!(counted.count(Kind::Read), 0);
     }
 }

@@ -45,7 +45,7 @@ impl Track {
         if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
-    /// The first error, which stays.
+    /// The first error, which is not removed.
     ///
     /// # Errors
     /// The first failure since the last [`check`](Self::check).

@@ -24,7 +24,7 @@ const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
 /// Maximum number of bytes of the rules of a device in the file, and of those that are published.
 const MAX_KEPT: usize = 50 << 10;
 const MAX_PUBLISHED: usize = 8 << 10;
-/// Maximum length of other values that are published.
+/// Maximum number of bytes of other values that are published.
 const MAX_OTHER: usize = 6 << 10;
 /// Maximum time for which the first job measures.
 const LIMIT: Duration = Duration::from_millis(20);
@@ -46,7 +46,7 @@ fn rules(settings: &Settings, device: &str) -> Rules {
 /// The rules of the setting `FARSIDE_COLL`.
 ///
 /// # Errors
-/// `Setting`, naming the item or line that cannot be read, and what is allowed.
+/// `Setting`, with the item or line that cannot be read, and the allowed forms.
 pub fn user_rules(settings: &Settings) -> Result<Rules> {
     Rules::of_setting(&settings.coll).map_err(|why| Error::new(ErrorKind::Setting, "read the settings").cause(why))
 }
@@ -114,8 +114,8 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
     };
     if let Some(Transfers { cut_offs, read_inter }) = models.as_ref().and_then(Models::transfers) {
         let (by, read_inter) = (&job.settings().transfer, usize::try_from(*read_inter).unwrap_or(usize::MAX));
-        job.set_cut_offs(cut_offs.adjusted(by));
-        job.set_message_cut_offs(MessageCutOffs { read_inter, ..job.message_cut_offs() }.adjusted(by));
+        job.cut_offs.set(cut_offs.adjusted(by));
+        job.message_cut_offs.set(MessageCutOffs { read_inter, ..job.message_cut_offs() }.adjusted(by));
     }
     let rules = table.get(&name(device), parse).unwrap_or_default();
     job.calls().tuning.keeps.set(job.rank() == 0);
@@ -132,12 +132,13 @@ pub(crate) fn measured(job: &Job) -> Result<Option<Models>> {
     let is_oversubscribed = coll::broadcast(&world, 0, &[u8::from(job.is_on_oversubscribed_node())])? != [0];
     let measured = if is_oversubscribed { Ok(None) } else { Models::measure(job, world.members(), LIMIT).map(Some) };
     let models = measured.or_else(|e| match e.kind() {
-        // Rank 0 lacked the time; the other ranks learn that it has given up.
+        // Rank 0 had too little time; the other ranks are informed that it has no model.
         ErrorKind::Timeout => Ok(None),
         ErrorKind::Aborted if job.rank() > 0 => Ok(None),
         _ => Err(e),
     })?;
-    // Ranks that have not left this call keep polling before their program can register handlers.
+    // No rank leaves this call while another still polls in it: that one has not registered the handlers of its
+    // program, so it could not receive messages of the program.
     job.wait("select collectives", || Ok(job.active_messages().is_quiet().then_some(())))?;
     job.bootstrap.borrow_mut().fence()?;
     Ok(models)
@@ -158,7 +159,7 @@ pub(crate) fn keep(job: &Job) {
     };
     let name = name(job.device().capabilities().name);
     if let Err(e) = file.replace().and_then(|replacement| replacement.set(&name, load, with)) {
-        tracing::warn!("measured choices of collectives are not kept: {e}");
+        tracing::warn!("measured choices of collective algorithms are not stored: {e}");
     }
 }
 

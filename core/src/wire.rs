@@ -6,9 +6,9 @@ pub struct Writer(Vec<u8>);
 
 impl Default for Writer {
     fn default() -> Self {
-        /// Initial capacity: room for a key, so that the string seldom grows.
-        const USUAL: usize = 112;
-        Self(Vec::with_capacity(USUAL))
+        /// Initial capacity in bytes: enough for a key, so that the string seldom grows.
+        const CAPACITY: usize = 112;
+        Self(Vec::with_capacity(CAPACITY))
     }
 }
 
@@ -41,7 +41,6 @@ impl Writer {
     }
 
     /// Appends a length (4 bytes) and the bytes.
-    #[must_use]
     pub(crate) fn bytes(self, v: &[u8]) -> Self {
         let mut w = self.u32(v.len() as u32);
         w.0.extend(v);
@@ -73,7 +72,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether no bytes are left.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

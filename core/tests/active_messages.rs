@@ -50,7 +50,7 @@ fn quick() -> bool {
 }
 
 #[test]
-fn messages_of_every_length_come_whole_and_in_order() {
+fn messages_of_every_length_arrive_completely_and_in_order() {
     over_rings(3, |job| {
         // Ranks with more ranks on their node may have shorter packets.
         let most = coll::allgather(&job.world()?, &job.device().capabilities().max_packet.to_le_bytes())?;
@@ -340,7 +340,7 @@ fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Rank 0 sends each packet to rank 1; `expect` tells whether rank 1 must refuse it (`None`: it may).
+/// Rank 0 sends each packet to rank 1; `expect` is whether rank 1 must reject it (`None`: either is allowed).
 fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
@@ -367,7 +367,7 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
                 // a turn of progress frees them.
                 let _ = job.progress();
             } else {
-                // The second call would see a packet behind the first.
+                // The second call would see a packet after the first.
                 let results = [job.progress(), job.progress()];
                 let refused = results.iter().any(Result::is_err);
                 for e in results.into_iter().filter_map(Result::err) {
@@ -377,7 +377,7 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
             }
         }
         // Rank 0 gets an error for each acknowledgement that the malformed packets have requested, since it never sent
-        // those messages. Afterwards everything works as before.
+        // those messages. Afterwards communication works as before.
         meet(1 << 40)?;
         while job.progress().is_err() {}
         signals.set(1 - team.rank(), 3, 1)?;
@@ -408,7 +408,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         // Messages whose lengths cannot be allocated.
         (with(prefix(1, 1, 7, 1, u64::MAX, 0, 0), 1), Some(true)),
         (with(prefix(1, 1, 7, 1, 1 << 40, 0, 0), 1), None),
-        // A piece of an unknown message; then the pieces of a message: empty, out of place, too long, correct,
+        // A segment of an unknown message; then the segments of a message: empty, out of place, too long, correct,
         // repeated.
         (with(prefix(2, 0, 7, 5, 0, 0, 0), 4), Some(true)),
         (with(prefix(1, 1, 7, 6, 10, 0, 0), 3), Some(false)),
@@ -417,7 +417,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 9), Some(true)),
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(false)),
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 8), Some(true)),
-        // The same packets with long pieces.
+        // The same packets with long segments.
         (with(prefix(2, 0, 7, 5, 0, 0, 0), 2000), Some(true)),
         (with(prefix(1, 1, 7, 6, 3000, 0, 0), 1001), Some(false)),
         (with(prefix(2, 0, 7, 6, 2000, 0, 0), 1000), Some(true)),
@@ -427,7 +427,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         // Acknowledgements of messages that were never sent.
         (prefix(3, 0, 0, 1, 0, 0, 0), Some(true)),
         (prefix(3, 0, 0, 0, 0, 0, 0), Some(true)),
-        // A sink for a message that was never sent; a report about pieces of a message that may have ended.
+        // A sink for a message that was never sent; a report about segments of a message that may have ended.
         (prefix(8, 0, 0, 1, 0, 0, 0), Some(true)),
         (with(prefix(8, 0, 0, 1, 0, 0, 0), 40), Some(true)),
         (prefix(9, 0, 0, 1, 1, 0, 0), Some(false)),
@@ -437,7 +437,8 @@ fn hostile_packets_of_every_sort_are_refused() {
         (prefix(4, 0, 8, 20, 10, 0, 0), Some(true)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(false)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(true)),
-        // Malformed addresses of the data; then the data of message 20: out of place, in place, too long, the rest.
+        // Malformed addresses of the data; then the data of message 20: out of order, in order, too long, the
+        // remainder.
         (with(prefix(4, 1, 7, 22, 10, 0, 0), 2), Some(true)),
         (with(prefix(4, 1, 7, 23, 10, 0, 0), 30), Some(true)),
         (with(prefix(2, 0, 0, 20, 4, 0, 0), 6), Some(true)),
@@ -445,7 +446,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         (with(prefix(2, 0, 0, 20, 6, 0, 0), 5), Some(true)),
         (with(prefix(2, 0, 0, 20, 6, 0, 0), 4), Some(false)),
         (prefix(7, 0, 0, 20, 0, 0, 0), Some(false)),
-        // A message that is cancelled while its data arrives, and a piece that arrives afterwards.
+        // A message that is cancelled while its data arrives, and a segment that arrives afterwards.
         (with(prefix(4, 1, 7, 21, 10, 0, 0), 1), Some(false)),
         (prefix(7, 0, 0, 21, 0, 0, 0), Some(false)),
         (with(prefix(2, 0, 0, 21, 0, 0, 0), 6), Some(true)),
@@ -502,7 +503,7 @@ fn acknowledgement_by_another_rank_is_refused() {
         let cell = |from: usize, value: u64| look_until(job, || signals.get(from, 1) >= value);
         let counter = Counter::new();
         if job.rank_number() == 0 {
-            // Rank 1 has left the barrier, so it does not acknowledge until this rank lets it.
+            // Rank 1 has left the barrier, so it does not acknowledge before it is permitted to.
             cell(1, 1)?;
             am::send(job, 1, ID, &[], &[], Counters { completion: Some(&counter), ..Counters::default() })?;
             signals.set(2, 1, 1)?;
@@ -529,7 +530,7 @@ fn acknowledgement_by_another_rank_is_refused() {
     .unwrap();
 }
 
-/// Well-formed addresses of data that do not exist, or are not memory of that peer: the receiver requests packets.
+/// Well-formed addresses of data that does not exist, or is not memory of that peer: the receiver requests packets.
 #[test]
 fn hostile_places_of_data_are_not_read() {
     let offer = |key: &[u8], ranges: &[(u64, u64)]| {
@@ -619,7 +620,7 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
         deliver(0)?;
         assert!(done.borrow().is_empty() && deliver(0).unwrap_err().kind() == ErrorKind::BadArgument);
         stop.wait();
-        // The handler of the fourth message has run, so that the second and the third one are here.
+        // The handler of the fourth message has run, so the second and the third one have arrived.
         let fourth = token(3)?;
         assert!(am::is_held(job, token(1)?, false) && am::abandon(job, token(2)?) && am::abandon(job, fourth));
         deliver(1)?;

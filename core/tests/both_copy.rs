@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Long messages between ranks of one node, of which both ranks copy pieces at the same time: which rank copies what,
-//! and how such messages end when one of the two stops in the middle.
+//! Long messages between ranks of one node, of which both ranks copy segments at the same time: which rank copies which
+//! segments, and how such messages end when one of the two ranks stops in the middle.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, coll};
 
 const ID: HandlerId = HandlerId(7);
-/// Length of a message of 64 pieces, of which a rank copies 16 in a turn of progress.
+/// Length of a message of 64 segments, of which a rank copies 16 in a turn of progress.
 const LEN: usize = 16 << 20;
 const PIECE: usize = LEN / 64;
 const TURN: u64 = LEN as u64 / 4;
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Turns(AtomicUsize);
 
 impl Turns {
-    /// Runs `act` when all earlier turns are over.
+    /// Runs `act` when all earlier turns have ended.
     fn at<R>(&self, turn: usize, act: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         while self.0.load(Ordering::SeqCst) != turn {
@@ -41,7 +41,7 @@ impl Turns {
     }
 }
 
-/// Runs two ranks that read messages of any length. Skipped where ranks cannot map each other's memory, or share a
+/// Runs two ranks that read messages of any length. Skipped if ranks cannot map each other's memory, or share a
 /// processor.
 fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     match std::thread::available_parallelism() {
@@ -79,7 +79,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
 }
 
-/// Makes turns of progress until this rank has copied pieces of a message; returns the number of bytes.
+/// Makes turns of progress until this rank has copied segments of a message; returns the number of bytes.
 fn copy_some(job: &Job, kind: Kind) -> Result<u64> {
     let before = job.stats().bytes(kind);
     for _ in 0..1_000_000 {
@@ -186,10 +186,10 @@ fn target_reads_from_the_front_while_the_sender_writes_from_the_back() {
             assert_eq!(turns.at(2, || copy_some(job, Kind::Write))?, TURN);
             assert_eq!(turns.at(4, || copy_some(job, Kind::Write))?, TURN);
             wait_for(job, &track)?;
-            // The request to send, and the number of pieces after each turn.
+            // The request to send, and the number of segments after each turn.
             assert_eq!(spent(job, before), (0, 2 * TURN, 3));
         } else {
-            // The pieces are in their places, and nothing else was written.
+            // The segments are at their offsets, and nothing else was written.
             let quarter = LEN / 4;
             turns.at(1, || {
                 assert_eq!(copy_some(job, Kind::Read)?, TURN);
@@ -217,7 +217,7 @@ fn target_reads_from_the_front_while_the_sender_writes_from_the_back() {
 }
 
 #[test]
-fn target_copies_everything_if_the_sender_does_not_look() {
+fn target_copies_everything_if_the_sender_does_not_poll() {
     over_two(|job, turns| {
         let (data, track) = (pattern(2, LEN), Track::new());
         let receiver = Receiver::new(job, LEN)?;
@@ -226,7 +226,7 @@ fn target_copies_everything_if_the_sender_does_not_look() {
             let before = job.stats();
             if job.rank_number() == 0 {
                 turns.at(3 * message, || start(job, &data[message..], &track))?;
-                // The sink and the end have arrived, so the sink comes too late.
+                // Both the sink's address and the end of the message have arrived, so this rank copies nothing.
                 turns.at(3 * message + 2, || wait_for(job, &track))?;
                 assert_eq!(spent(job, before), (0, 0, 1));
             } else {
@@ -337,8 +337,8 @@ fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
     }
     // `malloc` maps each of the buffers separately. SAFETY: a parameter of the allocator.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };
-    // Buffers stay where they are if the sender sleeps whenever a message begins, as it may on a busy machine, or if
-    // pages of another rank of this process are next to them. Then the next job has others.
+    // Buffers are not moved if the sender sleeps whenever a message begins, as it may on a busy machine, or if pages of
+    // another rank of this process are next to them. Then the next job has other buffers.
     let (begin, mut kept) = (Instant::now(), Vec::new());
     let [has_run, are_moved] = [const { AtomicBool::new(false) }; 2];
     while !are_moved.load(Ordering::SeqCst) {
@@ -467,7 +467,7 @@ fn sink_of_a_message_that_is_abandoned_in_the_middle_is_not_written() {
         let (data, track) = (pattern(4, LEN), Track::new());
         let receiver = Receiver::new(job, LEN)?;
         job.world()?.barrier()?;
-        // The second message is abandoned when the sender has written nothing, but knows the sink.
+        // The second message is abandoned when the sender has written nothing, but has received the sink.
         for (message, first) in [(0, 0), (1, 6)] {
             if job.rank_number() == 0 {
                 turns.at(first, || start(job, &data, &track))?;
@@ -612,14 +612,14 @@ fn memory_that_a_rank_has_lent_is_not_written_when_its_device_is_gone() {
     assert!(memory.iter().all(|byte| *byte == 0xee));
 }
 
-/// Blocks of `block` bytes at every other place.
+/// Blocks of `block` bytes, at every other block-sized offset.
 struct Strided {
     base: *mut u8,
     block: usize,
     len: usize,
 }
 
-// SAFETY: the blocks have the bytes asked for in their order.
+// SAFETY: the blocks have the requested bytes in their order.
 unsafe impl Layout for Strided {
     fn packed_len(&self) -> usize {
         self.len
@@ -637,8 +637,8 @@ unsafe impl Layout for Strided {
 }
 
 #[test]
-fn messages_of_any_length_and_shape_come_whole_in_both_directions() {
-    /// Length of the message, room of the sink, lengths of the blocks of both.
+fn messages_of_any_length_and_shape_arrive_completely_in_both_directions() {
+    /// Length of the message, length of the sink, lengths of the blocks of both.
     const SHAPES: [[usize; 4]; 9] = [
         [(128 << 10) - 1, 1 << 20, 1 << 20, 1 << 20],
         [128 << 10, 128 << 10, 1 << 20, 1 << 20],
@@ -647,7 +647,7 @@ fn messages_of_any_length_and_shape_come_whole_in_both_directions() {
         [1_000_003, 700_001, 1 << 20, 1 << 20],
         [1_000_003, 100, 1 << 20, 1 << 20],
         [1_500_000, 1_500_000, 40_000, 100_003],
-        // More blocks than an offer has.
+        // More blocks than an offer can hold.
         [1_500_000, 1_500_000, 1 << 20, 5000],
         [5_000_001, 5_000_001, 1 << 20, 300_001],
     ];
@@ -702,7 +702,7 @@ fn messages_of_any_length_and_shape_come_whole_in_both_directions() {
             }
             job.world()?.barrier()?;
         }
-        // Each byte is copied once, by either rank. Those of the shortest sink come in packets, or, if the sender
+        // Each byte is copied once, by either rank. Those of the shortest sink arrive in packets, or, if the sender
         // sleeps, are read.
         let (read, written, _) = spent(job, before);
         let sums = coll::allgather(&job.world()?, &(read + written).to_le_bytes())?;

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Tests of what the first jobs on a machine measure and store: cut-offs of messages, and choices of collectives.
+//! Tests of the values that the first jobs on a machine measure and store: cut-offs of messages, and choices of
+//! collectives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ fn as_a_rank() {
     }
 }
 
-/// The program of the test of collectives: broadcasts of 1,500 bytes, more than a trial has.
+/// The program of the test of collectives: broadcasts of 1,500 bytes, more of them than a trial needs.
 #[test]
 fn as_a_rank_that_broadcasts() {
     if std::env::var_os("FARSIDE_TEST_RANK").is_some() {
@@ -26,7 +27,7 @@ fn as_a_rank_that_broadcasts() {
         for _ in 0..400 {
             let (shape, output) = (Shape::Vector(1500), Memory::Contiguous(data.as_mut_ptr()));
             let arguments = Arguments { shape, element: 1, output, ..Arguments::new(Operation::Broadcast) };
-            // SAFETY: the memory is that of the vector, and the call is over when this returns.
+            // SAFETY: the memory is that of the vector, and the call has ended when this returns.
             unsafe { execute::run(&world, &arguments) }.unwrap();
         }
         assert_eq!(data, [0; 1500]);
@@ -164,7 +165,7 @@ fn folder_that_others_may_write_is_refused_with_one_line() {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let done = run(dir.path());
-    assert_eq!(done.err.matches("others may write it").count(), 1, "{done:?}");
+    assert_eq!(done.err.matches("other users may write the file").count(), 1, "{done:?}");
     assert_eq!((reported(&done), fs::read_dir(dir.path()).unwrap().count()), (None, 0));
 }
 

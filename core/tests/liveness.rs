@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use farside_core::am::{self, Counters, Delivery, HandlerId, OnComplete, Sink};
 use farside_core::device::Region;
+use farside_core::job::WaitHook;
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
+use farside_core::sim::Simulation;
 use farside_core::{Error, ErrorKind, Job, Result, coll};
 use regions::{exchange_regions, release};
 
@@ -47,7 +49,7 @@ fn settings(set: &[(&str, &str)]) -> Settings {
 }
 
 /// Runs `phase` at every rank; in it, rank `victim` ends itself, and the others must get `PeerLost`.
-fn others_hear_of_it(
+fn others_are_informed(
     name: &str,
     phase: impl Fn(&Job, &dyn Fn() -> Result<()>) -> Result<()> + Send + Sync + Copy + 'static,
 ) {
@@ -55,7 +57,7 @@ fn others_hear_of_it(
     let quick = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
     for (i, wait) in WAITS.into_iter().enumerate() {
         let ends = [(End::Panic, 0), (End::Error, 1), (End::Panic, RANKS - 1)];
-        // A quick run tests one kind of end for each way to wait.
+        // A quick run tests one kind of end for each way of waiting.
         for (how, victim) in ends.into_iter().enumerate().filter(|(e, _)| !quick || i % 3 == *e).map(|(_, end)| end) {
             let case = format!("{name}, {how:?} of rank {victim}, waiting by {wait}");
             let (done, result) = mpsc::channel();
@@ -76,7 +78,7 @@ fn others_hear_of_it(
             for (rank, error) in errors.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
                 let (kind, blamed) = error.unwrap_or_else(|| panic!("{case}: rank {rank} noticed nothing"));
                 assert_eq!(kind, ErrorKind::PeerLost, "{case}: rank {rank}");
-                // A rank that ends because of the victim is in turn lost to the others.
+                // A rank that ends because of the victim is also lost to the others.
                 assert!(blamed.is_some_and(|b| b != rank), "{case}: rank {rank} blames {blamed:?}");
             }
         }
@@ -85,7 +87,7 @@ fn others_hear_of_it(
 
 #[test]
 fn rank_lost_before_the_first_collective() {
-    others_hear_of_it("at the start", |job, end| {
+    others_are_informed("at the start", |job, end| {
         end()?;
         job.world()?.barrier()
     });
@@ -93,7 +95,7 @@ fn rank_lost_before_the_first_collective() {
 
 #[test]
 fn rank_lost_before_a_barrier() {
-    others_hear_of_it("before a barrier", |job, end| {
+    others_are_informed("before a barrier", |job, end| {
         let team = job.world()?;
         (0..5).try_for_each(|_| team.barrier())?;
         end()?;
@@ -103,7 +105,7 @@ fn rank_lost_before_a_barrier() {
 
 #[test]
 fn rank_lost_in_a_collective_with_data() {
-    others_hear_of_it("in an allgather", |job, end| {
+    others_are_informed("in an allgather", |job, end| {
         let team = job.world()?;
         end()?;
         coll::allgather(&team, &[1; 5000]).map(drop)
@@ -112,14 +114,14 @@ fn rank_lost_in_a_collective_with_data() {
 
 #[test]
 fn rank_lost_in_an_exchange_of_regions() {
-    others_hear_of_it("in an exchange of regions", |job, end| {
+    others_are_informed("in an exchange of regions", |job, end| {
         let team = job.world()?;
         let region = Region::allocated(100);
         let own = job.device().allocate(region)?;
         let handle = own.handle;
         end()?;
         let e = exchange_regions(&team, Ok(own), None).map(drop).unwrap_err();
-        // The region was released, since no other rank could release it any more.
+        // The region was released, since no other rank could release it any longer.
         assert_eq!(release(job, handle).unwrap_err().kind(), ErrorKind::Freed);
         Err(e)
     });
@@ -127,7 +129,7 @@ fn rank_lost_in_an_exchange_of_regions() {
 
 #[test]
 fn rank_lost_in_a_split() {
-    others_hear_of_it("in a split", |job, end| {
+    others_are_informed("in a split", |job, end| {
         let team = job.world()?;
         end()?;
         team.split(Some(job.rank_number() % 2), 0).map(drop)
@@ -136,7 +138,7 @@ fn rank_lost_in_a_split() {
 
 #[test]
 fn rank_lost_before_it_signals() {
-    others_hear_of_it("before it signals", |job, end| {
+    others_are_informed("before it signals", |job, end| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
         end()?;
@@ -147,7 +149,7 @@ fn rank_lost_before_it_signals() {
 
 #[test]
 fn rank_lost_while_its_ring_is_full() {
-    others_hear_of_it("with a full ring", |job, end| {
+    others_are_informed("with a full ring", |job, end| {
         job.active_messages().register(ID, |_| Delivery::Done)?;
         let team = job.world()?;
         team.barrier()?;
@@ -163,7 +165,7 @@ fn rank_lost_while_its_ring_is_full() {
 
 #[test]
 fn rank_lost_while_others_keep_sending() {
-    others_hear_of_it("amid traffic of others", |job, end| {
+    others_are_informed("amid traffic of others", |job, end| {
         job.active_messages().register(ID, |_| Delivery::Done)?;
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
@@ -183,7 +185,7 @@ fn rank_lost_while_others_keep_sending() {
 
 #[test]
 fn rank_lost_in_its_completion_handler() {
-    others_hear_of_it("in a completion handler", |job, end| {
+    others_are_informed("in a completion handler", |job, end| {
         use am::{OnComplete, Sink};
         // The completion fails; the call that made progress returns its error.
         job.active_messages().register(ID, |_| {
@@ -204,7 +206,7 @@ fn rank_lost_in_its_completion_handler() {
 
 #[test]
 fn rank_lost_at_the_end() {
-    others_hear_of_it("at the end", |job, end| {
+    others_are_informed("at the end", |job, end| {
         job.world()?.barrier()?;
         end()
     });
@@ -221,7 +223,8 @@ fn rank_that_fails_to_end_is_lost() {
             let team = job.world()?;
             let signals = SignalArray::new(&team, 0)?;
             team.barrier()?;
-            // A rank may leave a barrier before others do: rank 1 must not get the packet while it is in the barrier.
+            // A rank may leave a barrier before others do: rank 1 must not receive the packet while it is in the
+            // barrier.
             if job.rank_number() == 1 {
                 signals.set(0, 1, 1)?;
             } else if job.rank_number() == 0 {
@@ -252,8 +255,8 @@ fn rank_that_fails_to_end_is_lost() {
     errors.sort_unstable_by_key(|e| e.0);
     use ErrorKind::{PeerLost, Protocol};
     assert_eq!(errors[..2], [(0, Some(PeerLost)), (1, Some(Protocol))]);
-    // Rank 2 may have received all that it needs for its own end, or may see a loss while in the barrier: the last
-    // signal to it may still be in transit on one device when another reports its sender as lost.
+    // Rank 2 may have received all messages that it needs for its own end, or may detect a loss while in the barrier:
+    // the last signal to it may still be in transit on one device when another reports its sender as lost.
     assert!(matches!(errors[2..], [] | [(2, None | Some(PeerLost))]), "{errors:?}");
 }
 
@@ -277,6 +280,19 @@ fn finalize_waits_no_longer_than_its_limit() {
     });
     assert_eq!(end.unwrap_err().kind(), ErrorKind::Timeout);
     assert!(failed.load(Ordering::SeqCst));
+}
+
+/// A rank that computes for long before it calls `finalize`, in virtual time.
+#[test]
+fn finalize_waits_for_ranks_that_run() {
+    let run = Simulation::new(3).run(|job| {
+        job.world()?;
+        if job.rank_number() == 1 {
+            job.device().compute(Duration::from_secs(1000));
+        }
+        job.finalize()
+    });
+    run.unwrap();
 }
 
 #[test]
@@ -323,7 +339,7 @@ fn rank_that_leaves_is_not_lost() {
         while !left.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        // Over a network the rounds take longer than a rank may be silent.
+        // Over a network the rounds take longer than the limit of a rank's silence.
         let rounds = if job.device().capabilities().mapped { 50 } else { 90 };
         for _ in 0..rounds {
             if job.rank_number() == 1 && rounds > 50 {
@@ -350,7 +366,7 @@ fn is_timeout(waited: Result<()>) -> bool {
     waited.is_err_and(|e| e.kind() == ErrorKind::Timeout)
 }
 
-/// Runs one rank for each way to wait, with frequent checks of the deadline.
+/// Runs one rank for each way of waiting, with frequent checks of the deadline.
 fn alone(run: impl Fn(&Job) -> Result<()> + Sync) {
     for wait in ["auto", "park", "yield", "spin"] {
         let set = [("FARSIDE_WAIT", wait), ("FARSIDE_PEER_CHECK_MS", "5"), ("FARSIDE_TIMEOUT_S", "1")];
@@ -395,7 +411,7 @@ fn limit_of_a_wait_does_not_concern_the_wait_hook_and_completions_that_run_in_it
                 Sink::buffer(Vec::new()),
                 OnComplete::deferred(move |messenger, _| {
                     let end = Instant::now() + Duration::from_millis(100);
-                    // The second completion waits for something that never happens.
+                    // The second completion waits for an event that never happens.
                     let is_over = || !hangs.get() && Instant::now() > end;
                     messenger.wait("nobody", || Ok(is_over().then_some(())))?;
                     done.set(true);
@@ -403,11 +419,12 @@ fn limit_of_a_wait_does_not_concern_the_wait_hook_and_completions_that_run_in_it
                 }),
             )
         })?;
-        job.set_wait_hook(|| {
+        let pause = || {
             if let Some(job) = HOOKED.take() {
                 WAITED.set(wait_a_while(&job).is_ok());
             }
-        });
+        };
+        job.set_wait_hook(WaitHook { is_wanted: || true, pause });
         HOOKED.set(Some(job.clone()));
         WAITED.set(false);
         let times_out = || is_timeout(job.within(Duration::ZERO, || wait_through(job, WATCHDOG)));

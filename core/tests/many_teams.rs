@@ -1,6 +1,6 @@
 //! Ten thousand teams, one after the other and all at the same time: they leave no resources behind, and teams of few
 //! collectives use no resources of the device. A hundred thousand queued sends: a bound on the memory of each. Each
-//! test has a process of its own, since others would change the counts.
+//! test has its own process, since others would change the counts.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -24,13 +24,13 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, request: Layout) -> *mut u8 {
         BYTES.set(BYTES.get().wrapping_add(request.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        // SAFETY: the caller satisfies the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(request) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, request: Layout) {
         BYTES.set(BYTES.get().wrapping_sub(request.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
+        // SAFETY: the caller satisfies the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
         unsafe { System.dealloc(pointer, request) }
     }
 }
@@ -57,8 +57,8 @@ fn held(team: &Team, still: &Barrier) -> Result<(usize, usize, usize)> {
     Ok((bytes, descriptors, regions))
 }
 
-/// Returns `count` new contexts, given by rank 0 in short messages, since buffers of long ones may be moved to memory that
-/// has a descriptor.
+/// Returns `count` new contexts, distributed by rank 0 in short messages, since buffers of long ones may be moved to
+/// memory that has a descriptor.
 fn contexts(world: &Team, count: usize) -> Result<Vec<u32>> {
     const PART: usize = 500;
     let given =

@@ -29,11 +29,11 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Messages that do not fit into a packet are read out of the sender's memory.
+/// Messages that do not fit into a packet are read from the sender's memory.
 const READING: [(&str, &str); 1] = [("FARSIDE_TRANSFER", "eager:0,read-intra:1,read-inter:1")];
 
-/// Runs so that every message that can be read is read, also with the smallest rings; and with these and ranks that
-/// sleep immediately, where none is read.
+/// Runs `f` three times: with all readable messages read; the same with the smallest rings; and with the smallest
+/// rings, ranks that sleep immediately, and no message read.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
     const RING: (&str, &str) = ("FARSIDE_SHM_RING", "8192");
     let none_read = [RING, ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")];
@@ -55,7 +55,7 @@ struct Strided {
     len: usize,
 }
 
-// SAFETY: the blocks have the bytes asked for in their order.
+// SAFETY: the blocks have the requested bytes in their order.
 unsafe impl Layout for Strided {
     fn packed_len(&self) -> usize {
         self.len
@@ -194,7 +194,7 @@ fn messages_from_layout_to_layout_of_every_length() {
                 let (memory, layout) = &sinks[n as usize];
                 let (received, len) = (received?, lens[n as usize]);
                 assert_eq!((received.len, received.kept), (len, len));
-                // SAFETY: the messages are complete, so the memory is not written any more.
+                // SAFETY: the messages are complete, so the memory is no longer written.
                 let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) };
                 assert!(packed(memory, layout) == (pattern(n as usize, len), true), "{len} bytes to {to}");
             }
@@ -203,7 +203,7 @@ fn messages_from_layout_to_layout_of_every_length() {
     });
 }
 
-/// The places of about 150 blocks do not fit into a packet of the smallest ring.
+/// The addresses of about 150 blocks do not fit into a packet of the smallest ring.
 #[test]
 fn layout_of_many_blocks_is_received_also_in_the_smallest_packets() {
     const BLOCKS: usize = 150;
@@ -234,7 +234,7 @@ fn layout_of_many_blocks_is_received_also_in_the_smallest_packets() {
 }
 
 #[test]
-fn sink_that_is_shorter_takes_the_first_bytes_and_its_completion_hears_of_it() {
+fn shorter_sink_receives_the_first_bytes_and_its_completion_an_error() {
     over_rings(2, |job| {
         let lens = lengths(job);
         // The sinks have room for no byte, one byte, half, and all but one byte.
@@ -261,7 +261,7 @@ fn sink_that_is_shorter_takes_the_first_bytes_and_its_completion_hears_of_it() {
                 let kept = sink.len() - 1;
                 let received = received?;
                 assert_eq!((received.len, received.kept), (len, kept));
-                // SAFETY: the messages are complete, so the memory is not written any more.
+                // SAFETY: the messages are complete, so the memory is no longer written.
                 let sink = unsafe { std::slice::from_raw_parts(sink.as_ptr(), sink.len()) };
                 assert!(sink[..kept] == pattern(n as usize, len)[..kept] && sink[kept] == 0xee, "{kept} of {len}");
             }
@@ -275,7 +275,7 @@ fn held_messages_are_delivered_in_any_order_and_once() {
     over_rings(2, |job| {
         let inbox = holding(job)?;
         for to in [1 - job.rank_number(), job.rank_number()] {
-            let sent: Vec<Vec<u8>> = (0..40).map(|n| pattern(n, 30_000 + 1000 * n)).collect();
+            let sent: Vec<Vec<u8>> = (0..40).map(|n| pattern(n, 70_000 + 1000 * n)).collect();
             let track = Track::new();
             for (n, data) in sent.iter().enumerate() {
                 assert!(!start(job, to, n as u32, data, &track)?);
@@ -283,7 +283,7 @@ fn held_messages_are_delivered_in_any_order_and_once() {
             job.wait("messages", || Ok((inbox.borrow().held.len() == sent.len()).then_some(())))?;
             let mut held: Vec<_> = inbox.borrow_mut().held.drain(..).collect();
             assert!(held.iter().map(|(n, ..)| *n).eq(0..40), "handlers run in the order of sending");
-            // Delivers the last message, then every other one, then the rest, of which one is abandoned.
+            // Delivers the last message, then every other one, then the others, of which one is abandoned.
             held.rotate_right(1);
             let (first, second): (Vec<_>, Vec<_>) = held.into_iter().partition(|(n, ..)| n % 2 == 1);
             for (n, len, token) in first.into_iter().chain(second) {
@@ -341,9 +341,9 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
     });
 }
 
-/// Messages between layouts of few blocks travel in one packet, are read out of the sender's memory, or travel in
-/// several packets. A read is one copy within a node, and no copy by this library over verbs. A message to the rank
-/// itself is one copy.
+/// Messages between layouts of few blocks are sent in one packet, read from the sender's memory, or sent in several
+/// packets. A read is one copy within a node, and no copy by this library over verbs. A message to the rank itself is
+/// one copy.
 #[test]
 fn messages_from_layout_to_layout_are_copied_at_most_once() {
     [&[][..], &READING].into_iter().for_each(copied_at_most_once);
@@ -371,7 +371,8 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
         for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
             // SAFETY: no message is in progress.
             unsafe { memory.as_ptr().cast_mut().write_bytes(0xee, memory.len()) };
-            // The message of the other rank may come as soon as that rank has left the barrier, whose signals are not counted.
+            // The message of the other rank may arrive as soon as that rank has left the barrier, whose signals are not
+            // counted.
             let (before, track) = (job.stats(), Track::new());
             team.barrier()?;
             let source = Source::Layout(Rc::new(Strided { base: from.as_mut_ptr(), len, ..*source }));
@@ -395,7 +396,7 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
             let copied = (spent.count(Kind::Copy), spent.bytes(Kind::Copy));
             println!("{len} bytes to rank {to} from {me}: {sends} packets, {reads} reads, {} copies", copied.0);
             if reads > 0 && len >= 128 << 10 && near {
-                // Both ranks may copy: a sink and a number of pieces may travel too.
+                // Both ranks may copy: a sink and a number of segments may be sent too.
                 assert!((sends..=sends + 2).contains(&spent.count(Kind::Send)), "{len} bytes: {spent:?}");
                 let all = coll::allgather(&team, &copied.1.to_le_bytes())?;
                 let sum: u64 = all.iter().map(|one| u64::from_le_bytes(one[..].try_into().unwrap())).sum();
@@ -418,6 +419,37 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
     .unwrap();
 }
 
+/// Over tcp, a message of one block that is too long for a packet that is copied is one packet, sent from its memory and not
+/// copied; its memory is reusable when the target has it.
+#[test]
+fn message_of_one_block_is_one_packet_over_tcp() {
+    let settings = settings(&[("FARSIDE_DEVICE", "tcp")]);
+    Job::threads_with(2, &settings, |job| {
+        let (inbox, me, team) = (Shared::default(), job.rank_number(), job.world()?);
+        let done = inbox.clone();
+        job.active_messages()
+            .register(ID, move |m| Delivery::Into(Sink::buffer(Vec::new()), note(&done, number(m.header))))?;
+        let most = job.device().capabilities().max_lent_packet - 24 - header(1).len();
+        for (len, sends) in [(20 << 10, 1), (64 << 10, 1), (most, 1), (most + 1, 2)] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at % 253) as u8).collect();
+            team.barrier()?;
+            let (before, track) = (job.stats(), Track::new());
+            let source = Source::Bytes(Block::of(bytes.as_ptr(), len));
+            // SAFETY: the memory outlives the track.
+            let is_sent = unsafe { am::start_send(job, 1 - me, ID, &header(1), source, Counters::default(), &track) }?;
+            assert!(!is_sent, "its memory is in use");
+            let received =
+                job.wait("a message", || Ok(inbox.borrow_mut().done.pop().map(|(_, received)| received)))??;
+            wait_for(job, &track)?;
+            let spent = job.stats() - before;
+            assert!(received.buffer == bytes, "{len} bytes");
+            assert_eq!((spent.count(Kind::Send), spent.bytes(Kind::Copy)), (sends, 0), "{len} bytes: {spent:?}");
+        }
+        team.barrier()
+    })
+    .unwrap();
+}
+
 /// Reads memory only, so that nothing is dispatched meanwhile.
 fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     while !ready() {
@@ -428,7 +460,7 @@ fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
 }
 
 #[test]
-fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() {
+fn sends_to_a_computing_rank_return_at_once_and_arrive_when_it_returns() {
     const MESSAGES: usize = 100_000;
     const LENS: [usize; 5] = [1, 65, 100, 300, 1000];
     let messages = if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { MESSAGES / 20 } else { MESSAGES };
@@ -496,7 +528,7 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
         }
         // Neither rank sends more while the other one counts the errors.
         job.world()?.barrier()?;
-        // One message is to this rank, and one may not have left.
+        // One message is to this rank, and one may not have been sent.
         for to in [job.rank_number(), peer] {
             let track = Track::new();
             start(job, to, 3, &data, &track)?;
@@ -504,9 +536,9 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
             assert_eq!(track.open(), 0);
         }
         job.world()?.barrier()?;
-        // A later message arrives whole.
+        // A later message arrives complete.
         am::send(job, peer, ID, &header(9), b"whole", Counters::default())?;
-        // An offer that had left before it was cancelled ends with an error.
+        // An offer that had been sent before it was cancelled ends with an error.
         let last = |(n, _): &(u32, _)| *n == 9;
         job.wait("a message", || Ok(inbox.borrow().done.iter().any(last).then_some(())))?;
         let (_, received) = inbox.borrow_mut().done.drain(..).find(last).unwrap();
@@ -516,7 +548,7 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
 }
 
 /// Sends that are cancelled at any time, and whose memory is then reused: a message that its target reports as complete
-/// is whole.
+/// has all its data.
 #[test]
 fn sends_that_are_cancelled_while_they_are_read_arrive_whole_or_as_errors() {
     let rounds = if farside_harness::quick() { 60 } else { 600 };
@@ -527,7 +559,7 @@ fn sends_that_are_cancelled_while_they_are_read_arrive_whole_or_as_errors() {
             .register(ID, move |m| Delivery::Into(Sink::buffer(Vec::new()), note(&done, number(m.header))))?;
         job.world()?.barrier()?;
         if job.rank_number() == 1 {
-            let mut came = 0;
+            let mut begun = 0;
             job.wait("the last message", || {
                 let done = std::mem::take(&mut inbox.borrow_mut().done);
                 for (n, received) in done {
@@ -536,11 +568,11 @@ fn sends_that_are_cancelled_while_they_are_read_arrive_whole_or_as_errors() {
                         Ok(r) => assert!(r.buffer.iter().all(|b| *b == n as u8), "message {n} is not whole"),
                         Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(0)), "{e}"),
                     }
-                    came += 1;
+                    begun += 1;
                 }
                 Ok(None)
             })?;
-            println!("{came} of {rounds} messages have begun");
+            println!("{begun} of {rounds} messages have begun");
             return job.world()?.barrier();
         }
         let mut data = vec![0u8; 1 << 20];

@@ -1,4 +1,4 @@
-//! The PMI-1 client against servers that send wrong or partial answers, fall silent or vanish.
+//! The PMI-1 client against servers that send wrong or partial answers, fall silent or close the connection.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -63,7 +63,7 @@ fn refused(e: &Error, kind: ErrorKind, part: &str) {
 
 #[test]
 fn client_accepts_the_answers_of_a_good_server() {
-    // "value" in base64, with its length in front.
+    // "value" in base64, after its length.
     let get = "cmd=get_result rc=0 msg=success value=5.dmFsdWU\n";
     let value = talk_on(&["cmd=put_result rc=0\n", "cmd=barrier_out\n", get, "cmd=finalize_ack\n"]);
     assert_eq!(value.unwrap(), b"value");
@@ -74,23 +74,23 @@ fn client_refuses_a_connection_with_malformed_replies() {
     let long = vec![b'x'; 100_000];
     let cases: &[(&[&[u8]], &str)] = &[
         (&[], "closed the connection"),
-        (&[b"cmd=response_to"], "inside the line \"cmd=response_to\""),
+        (&[b"cmd=response_to"], "in the middle of the line \"cmd=response_to\", before"),
         (&[b"\n"], "no `cmd=`"),
         (&[b"hello\n"], "\"hello\""),
         (&[b"\xff\xfe\x00\n"], "not text"),
         (&[&long], "longer than"),
         (&[b"cmd=maxes rc=0\n"], "instead of `response_to_init`"),
         (&[b"cmd=response_to_init rc=0\n"], "`pmi_version=` is missing"),
-        (&[b"cmd=response_to_init rc=-1 pmi_version=1\n"], "it refused the request"),
+        (&[b"cmd=response_to_init rc=-1 pmi_version=1\n"], "the launcher refused the request"),
         (&[b"cmd=response_to_init rc=zero pmi_version=1\n"], "`rc=` is not a number"),
         (&[b"cmd=response_to_init rc=0 pmi_version=2\n"], "PMI version 2"),
         (&[b"cmd=response_to_init rc=0 rc=1 pmi_version=1\n"], "a second `rc=`"),
         (&[INIT.as_bytes(), b"cmd=maxes rc=0 keylen_max=64\n"], "`vallen_max=` is missing"),
         (&[INIT.as_bytes(), b"cmd=maxes keylen_max=64 vallen_max=-1\n"], "`vallen_max=` is not a number"),
-        (&[INIT.as_bytes(), b"cmd=maxes keylen_max=64 vallen_max=3\n"], "too short"),
-        (&[INIT.as_bytes(), b"cmd=maxes keylen_max=8 vallen_max=1024\n"], "keys of 7 characters"),
+        (&[INIT.as_bytes(), b"cmd=maxes keylen_max=64 vallen_max=3\n"], "too small"),
+        (&[INIT.as_bytes(), b"cmd=maxes keylen_max=8 vallen_max=1024\n"], "keys of at most 7 characters"),
         (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname rc=0\n"], "`kvsname=` is missing"),
-        (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname kvsname=\n"], "its kvsname has 0"),
+        (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname kvsname=\n"], "kvsname has 0"),
     ];
     for (replies, part) in cases {
         refused(&talk(replies, PATIENT).unwrap_err(), ErrorKind::Launcher, part);
@@ -98,7 +98,7 @@ fn client_refuses_a_connection_with_malformed_replies() {
 }
 
 #[test]
-fn client_refuses_malformed_replies_later_on() {
+fn client_refuses_malformed_replies_after_the_start() {
     let put = "cmd=put_result rc=0\n";
     let out = "cmd=barrier_out rc=0\n";
     let get = "cmd=get_result rc=0 value=5.dmFsdWU\n";
@@ -107,7 +107,7 @@ fn client_refuses_malformed_replies_later_on() {
             &["cmd=put_result rc=-1 msg=no_room:_4_MiB_a_rank\n"],
             "refused the value of key \"key\" (5 bytes): no room: 4 MiB a rank",
         ),
-        (&[put, "cmd=barrier_out rc=1\n"], "it refused the request"),
+        (&[put, "cmd=barrier_out rc=1\n"], "the launcher refused the request"),
         (&[put, "cmd=barrier_out rc=-1 farside_lost=x\n"], "`farside_lost=` is not a number"),
         (&[put, "cmd=finalize_ack\n"], "instead of `barrier_out`"),
         (&[put], "closed the connection"),
@@ -120,10 +120,10 @@ fn client_refuses_malformed_replies_later_on() {
     }
     let protocol: &[(&str, &str)] = &[
         ("cmd=get_result rc=-1 msg=key_not_found value=unknown\n", "no rank put the key"),
-        ("cmd=get_result rc=0 value=abc\n", "no length"),
-        ("cmd=get_result rc=0 value=99999999.AAAA\n", "a bad length"),
+        ("cmd=get_result rc=0 value=abc\n", "no value length"),
+        ("cmd=get_result rc=0 value=99999999.AAAA\n", "malformed value length"),
         ("cmd=get_result rc=0 value=5.????\n", "value of key \"key\""),
-        ("cmd=get_result rc=0 value=2.dmFsdWU\n", "5 bytes instead of 2"),
+        ("cmd=get_result rc=0 value=2.dmFsdWU\n", "the value has 5 bytes, but 2 were announced"),
     ];
     for (reply, part) in protocol {
         refused(&talk_on(&[put, out, reply]).unwrap_err(), ErrorKind::Protocol, part);
@@ -140,7 +140,7 @@ fn client_waits_no_longer_than_the_timeout_and_stays_broken() {
     let e = Pmi1::over(socket.into(), 0, 2, IMPATIENT).unwrap_err();
     refused(&e, ErrorKind::Timeout, "no `response_to_init`");
     drop(silent);
-    // A server that falls silent in the barrier: later calls must not take late replies as theirs.
+    // A server that falls silent in the barrier: later calls must not accept late replies as theirs.
     let (socket, theirs) = UnixStream::pair().unwrap();
     for line in [INIT, MAXES, NAME] {
         (&theirs).write_all(line.as_bytes()).unwrap();

@@ -1,4 +1,5 @@
-//! The PMI-2 client with a server that works, and with servers that send wrong or partial answers, fall silent or vanish.
+//! The PMI-2 client with a correct server, and with servers that send wrong or partial answers, fall silent or close
+//! the connection.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -161,21 +162,21 @@ fn client_refuses_a_connection_with_malformed_replies() {
     let cases = [
         (vec![], "closed the connection"),
         (vec![line("cmd=response_to_init rc=0 pmi_version=1\n")], "PMI version 1, not 2"),
-        (vec![line("cmd=response_to_init rc=-1 pmi_version=2\n")], "it refused the request"),
+        (vec![line("cmd=response_to_init rc=-1 pmi_version=2\n")], "the launcher refused the request"),
         (vec![line("cmd=response_to_init rc=0\n")], "`pmi_version=` is missing"),
-        (vec![init(), line("hello!cmd=")], "a bad length in \"hello!cmd=\""),
-        (vec![init(), line("999999cmd=")], "a bad length"),
-        (vec![init(), line("12    cmd")], "inside the line \"12    cmd\""),
+        (vec![init(), line("hello!cmd=")], "malformed message length in \"hello!cmd=\""),
+        (vec![init(), line("999999cmd=")], "malformed message length"),
+        (vec![init(), line("12    cmd")], "in the middle of the line \"12    cmd\", before"),
         (vec![init(), framed("rc=0;")], "no `cmd=`"),
         (vec![init(), framed("cmd=fullinit-response")], "a field without its end"),
         (vec![init(), framed("cmd=fullinit-response;rc;")], "a field without a value"),
         (vec![init(), framed("cmd=fullinit-response;rc=0;rc=0;")], "a second `rc=`"),
         (vec![init(), framed("cmd=kvs-put-response;rc=0;")], "instead of `fullinit-response`"),
-        (vec![init(), framed("cmd=fullinit-response;rc=14;errmsg=no;")], "it refused the request"),
+        (vec![init(), framed("cmd=fullinit-response;rc=14;errmsg=no;")], "the launcher refused the request"),
         (vec![init(), framed("cmd=fullinit-response;rc=0;rank=0;")], "`size=` is missing"),
-        (vec![init(), framed("cmd=fullinit-response;rc=0;rank=1;size=2;")], "it gave rank 1 of 2 to rank 0"),
-        (vec![init(), framed("cmd=fullinit-response;rc=0;rank=0;size=0;")], "it gave rank 0 of 0"),
-        (vec![init(), framed(JOINED), framed("cmd=job-getid-response;rc=0;jobid=;")], "its job ID has 0"),
+        (vec![init(), framed("cmd=fullinit-response;rc=0;rank=1;size=2;")], "the launcher gave rank 1 of 2 to rank 0"),
+        (vec![init(), framed("cmd=fullinit-response;rc=0;rank=0;size=0;")], "the launcher gave rank 0 of 0"),
+        (vec![init(), framed(JOINED), framed("cmd=job-getid-response;rc=0;jobid=;")], "job ID has 0"),
     ];
     for (replies, part) in cases {
         refused(&talk(replies).unwrap_err(), ErrorKind::Launcher, part);
@@ -183,7 +184,7 @@ fn client_refuses_a_connection_with_malformed_replies() {
 }
 
 #[test]
-fn client_refuses_malformed_replies_later_on() {
+fn client_refuses_malformed_replies_after_the_start() {
     let put = "cmd=kvs-put-response;rc=0;";
     let fence = "cmd=kvs-fence-response;rc=0;";
     let get = "cmd=kvs-get-response;rc=0;found=TRUE;value=5.dmFsdWU;";
@@ -199,9 +200,10 @@ fn client_refuses_malformed_replies_later_on() {
     for (replies, part) in launcher {
         refused(&talk_on(replies).unwrap_err(), ErrorKind::Launcher, part);
     }
-    for (reply, part) in
-        [("rc=0;found=FALSE;", "no rank put the key"), ("found=TRUE;value=2.dmFsdWU;", "5 bytes instead of 2")]
-    {
+    for (reply, part) in [
+        ("rc=0;found=FALSE;", "no rank put the key"),
+        ("found=TRUE;value=2.dmFsdWU;", "the value has 5 bytes, but 2 were announced"),
+    ] {
         let reply = format!("cmd=kvs-get-response;{reply}");
         refused(&talk_on(&[put, fence, &reply]).unwrap_err(), ErrorKind::Protocol, part);
     }

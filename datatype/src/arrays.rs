@@ -19,9 +19,9 @@ use crate::error::{DatatypeError, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// The last, as in C.
+    /// The last index, as in C.
     C,
-    /// The first, as in Fortran.
+    /// The first index, as in Fortran.
     Fortran,
 }
 
@@ -56,7 +56,7 @@ pub struct Subarray {
 pub struct Darray {
     /// The number of processes: the product of `psizes`.
     pub size: u64,
-    /// The process that owns the part; the order of processes in the grid is row-major, whatever `order` is.
+    /// The process that owns the part; the order of processes in the grid is always row-major, independent of `order`.
     pub rank: u64,
     /// Lengths of the whole array in elements, at least 1.
     pub gsizes: Vec<u64>,
@@ -84,7 +84,10 @@ fn signed(value: u64, call: &'static str) -> Result<i64> {
 
 fn check_dims(call: &'static str, dims: usize, others: &[usize]) -> Result<()> {
     if dims == 0 || others.iter().any(|other| *other != dims) {
-        let cause = format!("needs one entry per dimension in every list, and at least one: has {dims} and {others:?}");
+        let cause = format!(
+            "every list needs one entry per dimension, and there must be at least one dimension: the lists have \
+             {dims} and {others:?} entries"
+        );
         return Err(DatatypeError::argument(call, cause));
     }
     Ok(())
@@ -111,8 +114,8 @@ impl Datatype {
     /// ```
     ///
     /// # Errors
-    /// `BadArgument` if lists differ in length or are empty, a size or subsize is 0, or the part reaches out of the
-    /// array; else see [`Datatype`].
+    /// `BadArgument` if lists differ in length or are empty, a size or subsize is 0, or the part is not inside the
+    /// array; otherwise see [`Datatype`].
     pub fn subarray(array: &Subarray) -> Result<Self> {
         let call = "Datatype::subarray";
         let Subarray { sizes, subsizes, starts, order, old } = array;
@@ -122,7 +125,10 @@ impl Datatype {
         for dim in fastest_first(sizes.len(), *order) {
             let (size, sub, from) = (sizes[dim], subsizes[dim], starts[dim]);
             if sub == 0 || from.checked_add(sub).is_none_or(|end| end > size) {
-                let cause = format!("dimension {dim}: elements {from} to {from}+{sub} of {size}, or none");
+                let cause = format!(
+                    "dimension {dim}: the {sub} elements starting at {from} are not inside the {size} elements of the \
+                     array"
+                );
                 return Err(DatatypeError::argument(call, cause));
             }
             draft = draft.repeat(sub, stride, call)?;
@@ -140,7 +146,7 @@ impl Datatype {
     /// ```
     /// use farside_datatype::{Darray, Datatype, Distribution, Named, Order};
     ///
-    /// // The elements of process 1 of 2, which get blocks of two in turn.
+    /// // The elements of process 1 of 2, with blocks of two assigned in turn.
     /// let part = Datatype::darray(&Darray {
     ///     size: 2,
     ///     rank: 1,
@@ -164,7 +170,10 @@ impl Datatype {
         check_dims(call, gsizes.len(), &[distributions.len(), psizes.len()])?;
         let grid = psizes.iter().try_fold(1_u64, |product, p| product.checked_mul(*p));
         if grid != Some(*size) || rank >= size {
-            let cause = format!("rank {rank} of {size} in a grid of {psizes:?}");
+            let cause = format!(
+                "the product of the grid {psizes:?} is not {size}, the number of processes, or rank {rank} is not one \
+                 of them"
+            );
             return Err(DatatypeError::argument(call, cause));
         }
         let mut coords = vec![0; psizes.len()];
@@ -184,8 +193,8 @@ impl Datatype {
     }
 }
 
-/// The elements of one dimension that a process has: `full` blocks of `block` at `start`, `step` apart, and a last one
-/// of `tail`.
+/// The elements of one dimension that a process owns: `full` blocks of length `block` from `start` on, `step` apart,
+/// and a last block of length `tail`.
 struct Part {
     start: u64,
     block: u64,
@@ -198,25 +207,29 @@ impl Part {
     fn new(size: u64, how: Distribution, p: u64, coord: u64, dim: usize, call: &'static str) -> Result<Self> {
         let bad = |cause: &str| Err(DatatypeError::argument(call, format!("dimension {dim}: {cause}")));
         if size == 0 {
-            return bad("of length 0");
+            return bad("its length is 0");
         }
         let block = match how {
-            Distribution::None if p != 1 => return bad("not distributed, but over several processes"),
+            Distribution::None if p != 1 => {
+                return bad("it is not distributed, but the grid has several processes in it");
+            }
             Distribution::None => size,
             Distribution::Block(None) => size.div_ceil(p),
             Distribution::Block(Some(block)) => {
                 if block.checked_mul(p).is_some_and(|covered| covered < size) {
-                    return bad("blocks of the given length do not cover it");
+                    return bad("one block of the given length for each process does not cover it");
                 }
                 block
             }
             Distribution::Cyclic(block) => block.unwrap_or(1),
         };
         let Some(step) = block.checked_mul(p).filter(|step| *step > 0) else {
-            return bad("the length of a block must be at least 1, and a round of blocks must fit 64 bits");
+            return bad(
+                "the block length must be at least 1, and the total length of one block per process must fit 64 bits",
+            );
         };
         let start = coord * block;
-        // Elements from the first one of this process on: whole turns, and the rest of the last turn.
+        // Elements from the first one of this process on: whole rounds, and the rest of the last round.
         let rest = size.saturating_sub(start);
         let (turns, last) = (rest / step, rest % step);
         let (full, tail) = if last >= block { (turns + 1, 0) } else { (turns, last) };

@@ -1,32 +1,32 @@
 //! Pack, unpack and copies from layout to layout over the tree of a type map: whole levels by the loops of
-//! [`crate::kernels`], a part of a level by descending to where it starts and ends.
+//! [`crate::kernels`], a part of a level by descending to its start and its end.
 //!
-//! Functions have a `PACKED` side, whose bytes are consecutive. A node gives the offsets of the other side; if
-//! `NEITHER` side is packed, two nodes that are alike ([`Node::is_alike`]) do.
+//! Functions are generic over `PACKED_SIDE`, the side whose bytes are consecutive. A node describes the offsets of the
+//! other side; if `NEITHER` side is packed, two nodes of the same structure ([`Node::is_alike`]) describe both.
 #![allow(unsafe_code)]
 
 use crate::kernels::{FROM, Len, Mover, NEITHER, Pair, PairClass, Steps, TO, listed, nested, pairs, sides, strided};
 use crate::runs::{Run, Runs};
 use crate::shape::{Inner, Node, Shape};
 
-/// Strides of at least this length have few repetitions per page.
+/// Minimum length of a stride with which few repetitions share a page.
 const FAR_BYTES: u64 = 1024;
 /// Minimum number of repetitions, and maximum number of pieces, that are copied in tiles.
 const TILE_MIN: usize = 4;
 const PIECES_MAX: u64 = 16;
-/// Number of blocks examined for equal lengths before those of equal length are copied.
+/// Number of blocks that are examined for equal lengths before a run of equal blocks is copied.
 const SAME_MAX: usize = 64;
 
-/// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, between the places relative
-/// to `base` and `packed`, and returns their number.
+/// Moves `len` bytes of `shape` from packed byte `skip` on (or up to its end) between their offsets relative to `base`
+/// and consecutive bytes at `packed`, and returns their number.
 ///
-/// Where blocks share bytes, the last in packed order wins when they are unpacked.
+/// If blocks share bytes, unpacking keeps the value of the last one in packed order.
 ///
 /// # Safety
 /// Every block, relative to `base`, must be readable (`TO`) or writable (`FROM`), and `packed` writable or readable for
-/// the bytes that are moved; the two must be apart.
+/// the bytes that are moved; the two must not overlap.
 #[inline(always)]
-pub(crate) unsafe fn walk<M: Mover, const PACKED: usize>(
+pub(crate) unsafe fn walk<M: Mover, const PACKED_SIDE: usize>(
     shape: &Shape,
     base: *mut u8,
     skip: u64,
@@ -35,14 +35,14 @@ pub(crate) unsafe fn walk<M: Mover, const PACKED: usize>(
 ) -> usize {
     if skip == 0 && len >= shape.size {
         let at = base.wrapping_offset(shape.offset as isize);
-        let (from, to) = sides::<PACKED, _>(packed, at, at);
-        // SAFETY: the caller's promise; the first block is at 0 of `at`.
-        if unsafe { by_one_loop::<M, PACKED>(&shape.node, &shape.node, from, to) } {
+        let (from, to) = sides::<PACKED_SIDE, _>(packed, at, at);
+        // SAFETY: by the caller's contract; the first block is at 0 of `at`.
+        if unsafe { by_one_loop::<M, PACKED_SIDE>(&shape.node, &shape.node, from, to) } {
             return shape.size as usize;
         }
     }
-    // SAFETY: the caller's promise.
-    unsafe { walk_any::<M, PACKED>(shape, base, skip, len, packed) }
+    // SAFETY: by the caller's contract.
+    unsafe { walk_any::<M, PACKED_SIDE>(shape, base, skip, len, packed) }
 }
 
 /// [`walk`] of any shape.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn walk<M: Mover, const PACKED: usize>(
 /// # Safety
 /// The same as its contract.
 #[inline(never)]
-unsafe fn walk_any<M: Mover, const PACKED: usize>(
+unsafe fn walk_any<M: Mover, const PACKED_SIDE: usize>(
     shape: &Shape,
     base: *mut u8,
     skip: u64,
@@ -59,13 +59,13 @@ unsafe fn walk_any<M: Mover, const PACKED: usize>(
 ) -> usize {
     let len = len.min(shape.size.saturating_sub(skip));
     let at = base.wrapping_offset(shape.offset as isize);
-    // SAFETY: the caller's promise; the tree's first block is at 0 of `at`.
+    // SAFETY: by the caller's contract; the tree's first block is at 0 of `at`.
     unsafe {
         if len == shape.size {
-            let (from, to) = sides::<PACKED, _>(packed, at, at);
-            whole::<M, PACKED>(&shape.node, &shape.node, from, to);
+            let (from, to) = sides::<PACKED_SIDE, _>(packed, at, at);
+            move_whole::<M, PACKED_SIDE>(&shape.node, &shape.node, from, to);
         } else if len > 0 {
-            part::<M, PACKED>(&shape.node, at, skip, len, packed);
+            move_part::<M, PACKED_SIDE>(&shape.node, at, skip, len, packed);
         }
     }
     len as usize
@@ -88,12 +88,12 @@ pub(crate) unsafe fn transfer<M: Mover>(
 ) -> usize {
     if skip == 0 && len >= from.size && (std::ptr::eq(from, to) || from.node.is_alike(&to.node)) {
         let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
-        // SAFETY: the caller's promise, for the blocks of each side.
+        // SAFETY: by the caller's contract, for the blocks of each side.
         if unsafe { by_one_loop::<M, NEITHER>(&from.node, &to.node, a, b) } {
             return from.size as usize;
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     unsafe { transfer_any::<M>(from, from_base, to, to_base, skip, len) }
 }
 
@@ -112,10 +112,10 @@ unsafe fn transfer_any<M: Mover>(
 ) -> usize {
     let len = len.min(from.size.min(to.size).saturating_sub(skip));
     let (a, b) = (from_base.wrapping_offset(from.offset as isize), to_base.wrapping_offset(to.offset as isize));
-    // SAFETY: the caller's promise, for the blocks of each side.
+    // SAFETY: by the caller's contract, for the blocks of each side.
     unsafe {
         if len == from.size && len == to.size && (std::ptr::eq(from, to) || from.node.is_alike(&to.node)) {
-            whole::<M, NEITHER>(&from.node, &to.node, a, b);
+            move_whole::<M, NEITHER>(&from.node, &to.node, a, b);
         } else if to.node.block().is_some() {
             walk::<M, TO>(from, from_base.cast_mut(), skip, len, b.wrapping_add(skip as usize));
         } else if from.node.block().is_some() {
@@ -127,24 +127,24 @@ unsafe fn transfer_any<M: Mover>(
     len as usize
 }
 
-/// Moves all of a node if one loop can copy it, and returns whether it did.
+/// Moves a whole node if a single loop can copy it, and returns whether it did.
 ///
 /// # Safety
 /// The contract of [`walk`], with the first block, or the first packed byte, at `from` and `to`.
 #[inline(always)]
-unsafe fn by_one_loop<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) -> bool {
-    // SAFETY: the caller's promise.
+unsafe fn by_one_loop<M: Mover, const PACKED_SIDE: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) -> bool {
+    // SAFETY: by the caller's contract.
     unsafe {
         match (a, b) {
             (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) => {
                 let steps = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
-                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
+                strided::<M, PACKED_SIDE>(Len(*len as usize, *class), steps, from, to);
                 true
             }
             (Node::Repeat { count, stride, inner }, Node::Repeat { stride: by, inner: other, .. }) => {
-                let (from_step, to_step) = sides::<PACKED, _>(inner.size as isize, *stride as isize, *by as isize);
+                let (from_step, to_step) = sides::<PACKED_SIDE, _>(inner.size as isize, *stride as isize, *by as isize);
                 let steps = Steps { count: *count as usize, from: from_step, to: to_step };
-                repeated_pairs::<M, PACKED>(inner, other, steps, from, to)
+                repeated_pairs::<M, PACKED_SIDE>(inner, other, steps, from, to)
             }
             _ => false,
         }
@@ -156,7 +156,7 @@ unsafe fn by_one_loop<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *
 /// # Safety
 /// The contract of [`walk`], for every repetition.
 #[inline(always)]
-unsafe fn repeated_pairs<M: Mover, const PACKED: usize>(
+unsafe fn repeated_pairs<M: Mover, const PACKED_SIDE: usize>(
     inner: &Inner,
     other: &Inner,
     steps: Steps,
@@ -169,35 +169,36 @@ unsafe fn repeated_pairs<M: Mover, const PACKED: usize>(
     {
         let lens = (first.end as usize, (second.end - first.end) as usize);
         let pair = Pair { lens, second: (second.at as isize, other.at as isize), steps };
-        // SAFETY: the caller's promise.
-        return unsafe { pairs::<M, PACKED>(inner.pair, &pair, from, to) };
+        // SAFETY: by the caller's contract.
+        return unsafe { pairs::<M, PACKED_SIDE>(inner.pair, &pair, from, to) };
     }
     false
 }
 
-/// Moves all of a node.
+/// Moves a whole node.
 ///
 /// # Safety
 /// The contract of [`walk`], with the first block, or the first packed byte, at `from` and `to`.
 #[inline(always)]
-unsafe fn whole<M: Mover, const PACKED: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise.
+unsafe fn move_whole<M: Mover, const PACKED_SIDE: usize>(a: &Node, b: &Node, from: *const u8, to: *mut u8) {
+    // SAFETY: by the caller's contract.
     unsafe {
         match (a, b) {
-            _ if by_one_loop::<M, PACKED>(a, b, from, to) => {}
+            _ if by_one_loop::<M, PACKED_SIDE>(a, b, from, to) => {}
             (Node::Repeat { count, stride, inner }, Node::Repeat { stride: by, inner: other, .. }) => {
-                repeat_whole::<M, PACKED>(*count as usize, (*stride, inner), (*by, other), from, to);
+                repeat_whole::<M, PACKED_SIDE>(*count as usize, (*stride, inner), (*by, other), from, to);
             }
-            _ => pieces::<M, PACKED>(a, b, 0..a.pieces(), from, to),
+            _ => move_pieces::<M, PACKED_SIDE>(a, b, 0..a.pieces(), from, to),
         }
     }
 }
 
-/// Moves some pieces of a node. The packed side starts with the first of them, the other with the node.
+/// Moves some pieces of a node. The packed address is that of the first of these pieces, the other address that of the
+/// node.
 ///
 /// # Safety
 /// The contract of [`walk`].
-unsafe fn pieces<M: Mover, const PACKED: usize>(
+unsafe fn move_pieces<M: Mover, const PACKED_SIDE: usize>(
     a: &Node,
     b: &Node,
     range: std::ops::Range<u64>,
@@ -206,26 +207,26 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
 ) {
     let (first, end) = (range.start as usize, range.end as usize);
     let packed_before = a.packed_before(range.start);
-    // The start of a piece at either side.
+    // The address of a piece on either side.
     let ends = |index: u64| {
         let packed = (a.packed_before(index) - packed_before) as isize;
-        let (from_at, to_at) = sides::<PACKED, _>(packed, a.place(index) as isize, b.place(index) as isize);
+        let (from_at, to_at) = sides::<PACKED_SIDE, _>(packed, a.place(index) as isize, b.place(index) as isize);
         (from.wrapping_offset(from_at), to.wrapping_offset(to_at))
     };
-    // SAFETY: the caller's promise, for the blocks of each piece.
+    // SAFETY: by the caller's contract, for the blocks of each piece.
     unsafe {
         match (a, b) {
             (Node::Run { stride, len, class, .. }, Node::Run { stride: by, .. }) => {
                 let (from, to) = ends(range.start);
                 let steps = Steps { count: end - first, from: *stride as isize, to: *by as isize };
-                strided::<M, PACKED>(Len(*len as usize, *class), steps, from, to);
+                strided::<M, PACKED_SIDE>(Len(*len as usize, *class), steps, from, to);
             }
             (Node::Repeat { stride, inner, .. }, Node::Repeat { stride: by, inner: other, .. }) => {
                 let (from, to) = ends(range.start);
-                repeat_whole::<M, PACKED>(end - first, (*stride, inner), (*by, other), from, to);
+                repeat_whole::<M, PACKED_SIDE>(end - first, (*stride, inner), (*by, other), from, to);
             }
             (Node::Same { at, inner }, Node::Same { at: places, .. }) if inner.node.block().is_some() => {
-                listed::<M, _, PACKED>(Len::of(inner.size), &at[first..end], &places[first..end], from, to);
+                listed::<M, _, PACKED_SIDE>(Len::of(inner.size), &at[first..end], &places[first..end], from, to);
             }
             (Node::Blocks(blocks), Node::Blocks(places)) => {
                 let mut next = first;
@@ -239,9 +240,9 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
                         block.end == until
                     });
                     let last = next + same.count();
-                    let (from_at, to_at) = sides::<PACKED, _>((before - packed_before) as isize, 0, 0);
+                    let (from_at, to_at) = sides::<PACKED_SIDE, _>((before - packed_before) as isize, 0, 0);
                     let (from, to) = (from.wrapping_offset(from_at), to.wrapping_offset(to_at));
-                    listed::<M, _, PACKED>(Len::of(len), &blocks[next..last], &places[next..last], from, to);
+                    listed::<M, _, PACKED_SIDE>(Len::of(len), &blocks[next..last], &places[next..last], from, to);
                     next = last;
                 }
             }
@@ -249,7 +250,7 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
                 for index in range {
                     let (from, to) = ends(index);
                     if let (Some(a), Some(b)) = (a.piece(index), b.piece(index)) {
-                        whole::<M, PACKED>(a, b, from, to);
+                        move_whole::<M, PACKED_SIDE>(a, b, from, to);
                     }
                 }
             }
@@ -257,7 +258,7 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
     }
 }
 
-/// Repetitions: their number, and the distance from start to start.
+/// Repetitions: their number, and their stride.
 #[derive(Clone, Copy)]
 struct Times {
     steps: Steps,
@@ -265,52 +266,52 @@ struct Times {
     tile: usize,
 }
 
-/// Moves the inner nodes of two repetitions: each with its stride from start to start where it is not packed.
+/// Moves the inner nodes of two repetitions, each with its stride on a side that is not packed.
 ///
 /// # Safety
 /// The contract of [`walk`], for every repetition.
-unsafe fn repeat_whole<M: Mover, const PACKED: usize>(
+unsafe fn repeat_whole<M: Mover, const PACKED_SIDE: usize>(
     count: usize,
     (stride, inner): (i64, &Inner),
     (by, other): (i64, &Inner),
     from: *const u8,
     to: *mut u8,
 ) {
-    let (from_step, to_step) = sides::<PACKED, _>(inner.size as isize, stride as isize, by as isize);
+    let (from_step, to_step) = sides::<PACKED_SIDE, _>(inner.size as isize, stride as isize, by as isize);
     let steps = Steps { count, from: from_step, to: to_step };
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     unsafe {
         if let (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) = (&inner.node, &other.node) {
             let inner = Steps { count: *count as usize, from: *stride as isize, to: *by as isize };
-            return nested::<M, PACKED>(Len(*len as usize, *class), steps, inner, from, to);
+            return nested::<M, PACKED_SIDE>(Len(*len as usize, *class), steps, inner, from, to);
         }
-        if repeated_pairs::<M, PACKED>(inner, other, steps, from, to) {
+        if repeated_pairs::<M, PACKED_SIDE>(inner, other, steps, from, to) {
             return;
         }
-        // Only bytes that are written must keep their order, and these are of `other`, if they are not packed.
+        // Only the order of writes matters, and unless the target is packed these are the bytes of `other`.
         let apart = by.unsigned_abs();
-        // Far strides may fall on the same few lines of the cache.
+        // Large strides may map to the same few cache sets.
         let most = if apart < FAR_BYTES { usize::MAX } else { 8 };
         let tile = if apart >= other.span { most.min(other.in_tile as usize) } else { 0 };
-        repeat::<M, PACKED>(&inner.node, &other.node, Times { steps, tile }, from, to);
+        repeat::<M, PACKED_SIDE>(&inner.node, &other.node, Times { steps, tile }, from, to);
     }
 }
 
 /// Moves all repetitions of a node. A node of several small pieces is moved piece by piece, each for a tile of
-/// repetitions that stays in the nearest cache, so that one loop has blocks of one length.
+/// repetitions that stays in the L1 cache, so that each loop has blocks of one length.
 ///
 /// # Safety
 /// The contract of [`walk`], for every repetition.
-unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times, from: *const u8, to: *mut u8) {
+unsafe fn repeat<M: Mover, const PACKED_SIDE: usize>(a: &Node, b: &Node, times: Times, from: *const u8, to: *mut u8) {
     let Times { steps, tile } = times;
     let after = |n: usize, from: *const u8, to: *mut u8| {
         (from.wrapping_offset(steps.from * n as isize), to.wrapping_offset(steps.to * n as isize))
     };
-    // SAFETY: the caller's promise, for the blocks of each repetition.
+    // SAFETY: by the caller's contract, for the blocks of each repetition.
     unsafe {
         if let (Node::Run { count, stride, len, class }, Node::Run { stride: by, .. }) = (a, b) {
-            // In a tile the repetitions of a piece are not consecutive at any side.
-            let (from_step, to_step) = sides::<PACKED, _>(*len as isize, *stride as isize, *by as isize);
+            // The two nested loops may be exchanged, so consecutive copies are not contiguous on the packed side either.
+            let (from_step, to_step) = sides::<PACKED_SIDE, _>(*len as isize, *stride as isize, *by as isize);
             let inner = Steps { count: *count as usize, from: from_step, to: to_step };
             return nested::<M, NEITHER>(Len(*len as usize, *class), steps, inner, from, to);
         }
@@ -318,7 +319,7 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
         if !is_tiled {
             for done in 0..steps.count {
                 let (from, to) = after(done, from, to);
-                pieces::<M, PACKED>(a, b, 0..a.pieces(), from, to);
+                move_pieces::<M, PACKED_SIDE>(a, b, 0..a.pieces(), from, to);
             }
             return;
         }
@@ -328,10 +329,10 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
             for index in 0..a.pieces() {
                 let before = a.packed_before(index);
                 let (from_at, to_at) =
-                    sides::<PACKED, _>(before as isize, a.place(index) as isize, b.place(index) as isize);
+                    sides::<PACKED_SIDE, _>(before as isize, a.place(index) as isize, b.place(index) as isize);
                 let (from, to) = (from.wrapping_offset(from_at), to.wrapping_offset(to_at));
                 match (a.piece(index), b.piece(index)) {
-                    (Some(a), Some(b)) => repeat::<M, PACKED>(a, b, times, from, to),
+                    (Some(a), Some(b)) => repeat::<M, PACKED_SIDE>(a, b, times, from, to),
                     _ => {
                         let len = Len::of(a.packed_before(index + 1) - before);
                         strided::<M, NEITHER>(len, times.steps, from, to);
@@ -342,26 +343,32 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
     }
 }
 
-/// Moves `len` bytes of a node from packed byte `skip` on; `len` is not 0, and the node has them. `packed` is the
+/// Moves `len` bytes of a node from packed byte `skip` on; `len` is not 0 and does not exceed the node. `packed` is the
 /// address of the first of them, `at` that of the node.
 ///
 /// # Safety
 /// The contract of [`walk`].
-unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u64, len: u64, packed: *mut u8) {
+unsafe fn move_part<M: Mover, const PACKED_SIDE: usize>(
+    node: &Node,
+    at: *mut u8,
+    skip: u64,
+    len: u64,
+    packed: *mut u8,
+) {
     let end = skip + len;
     let (first, last) = (node.piece_at(skip), node.piece_at(end));
-    // The bytes from one packed byte to another of piece `index`.
+    // Moves a range of packed bytes of piece `index`.
     let some = |index: u64, start: u64, end: u64| {
         let inside = start - node.packed_before(index);
         let (at, packed) =
             (at.wrapping_offset(node.place(index) as isize), packed.wrapping_add((start - skip) as usize));
-        // SAFETY: the caller's promise, for some bytes of a piece.
+        // SAFETY: by the caller's contract, for some bytes of a piece.
         unsafe {
             match node.piece(index) {
-                Some(piece) => part::<M, PACKED>(piece, at, inside, end - start, packed),
+                Some(piece) => move_part::<M, PACKED_SIDE>(piece, at, inside, end - start, packed),
                 None => {
                     let at = at.wrapping_add(inside as usize);
-                    let (from, to) = sides::<PACKED, _>(packed, at, at);
+                    let (from, to) = sides::<PACKED_SIDE, _>(packed, at, at);
                     strided::<M, NEITHER>(Len::of(end - start), Steps { count: 1, from: 0, to: 0 }, from, to);
                 }
             }
@@ -374,9 +381,9 @@ unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u6
     }
     if start < last {
         let packed = packed.wrapping_add((node.packed_before(start) - skip) as usize);
-        let (from, to) = sides::<PACKED, _>(packed, at, at);
-        // SAFETY: the caller's promise, for whole pieces.
-        unsafe { pieces::<M, PACKED>(node, node, start..last, from, to) };
+        let (from, to) = sides::<PACKED_SIDE, _>(packed, at, at);
+        // SAFETY: by the caller's contract, for whole pieces.
+        unsafe { move_pieces::<M, PACKED_SIDE>(node, node, start..last, from, to) };
     }
     if start <= last && node.packed_before(last) < end {
         some(last, node.packed_before(last), end);
@@ -389,10 +396,10 @@ unsafe fn part<M: Mover, const PACKED: usize>(node: &Node, at: *mut u8, skip: u6
 /// The contract of [`transfer`].
 unsafe fn by_runs<M: Mover>(from: Runs<'_>, from_base: *const u8, to: Runs<'_>, to_base: *mut u8) {
     let (mut from, mut to) = (RunsSide::new(from), RunsSide::new(to));
-    while let (Some((a, a_step, a_len)), Some((b, b_step, b_len))) = (from.at_hand(), to.at_hand()) {
+    while let (Some((a, a_step, a_len)), Some((b, b_step, b_len))) = (from.current(), to.current()) {
         let (whole_a, whole_b) = (from.done == 0, to.done == 0);
-        // Blocks of one length are copied pairwise as long as both runs last; a longer block counts as a run of blocks
-        // of the other side's length; anything else is one piece.
+        // Blocks of equal length are copied pairwise up to the end of the shorter run; a longer block is treated as a
+        // run of blocks of the other side's length; anything else is copied as a single piece.
         let (count, len, a_step, b_step) = if whole_a && whole_b && a_len == b_len {
             (from.run.count.min(to.run.count), a_len, a_step, b_step)
         } else if whole_b && a_len > b_len {
@@ -402,7 +409,7 @@ unsafe fn by_runs<M: Mover>(from: Runs<'_>, from_base: *const u8, to: Runs<'_>, 
         } else {
             (1, a_len.min(b_len), 0, 0)
         };
-        // SAFETY: the pieces are parts of blocks that the caller vouches for.
+        // SAFETY: the pieces are parts of blocks that the caller guarantees.
         unsafe {
             let (a, b) = (from_base.wrapping_offset(a as isize), to_base.wrapping_offset(b as isize));
             let steps = Steps { count: count as usize, from: a_step as isize, to: b_step as isize };
@@ -426,14 +433,14 @@ impl<'a> RunsSide<'a> {
     }
 
     /// Offset of the next byte, the stride of its run, and the bytes left of its block.
-    fn at_hand(&mut self) -> Option<(i64, i64, u64)> {
+    fn current(&mut self) -> Option<(i64, i64, u64)> {
         if self.run.count == 0 {
             self.run = self.runs.next()?;
         }
         Some((self.run.offset + self.done as i64, self.run.stride, self.run.len - self.done))
     }
 
-    /// Advances by `bytes`, which were copied: whole blocks, or a part of one.
+    /// Advances by `bytes` copied bytes: whole blocks, or a part of one block.
     fn take(&mut self, bytes: u64) {
         self.done += bytes;
         let blocks = self.done / self.run.len;

@@ -9,12 +9,12 @@ use crate::shape::{MAX_DEPTH, Sequence, Shape};
 use crate::signature::Signature;
 use crate::typemap::{Known, TypeMap};
 
-/// A datatype of MPI: predefined, or made from others by the constructors below and those of arrays
+/// An MPI datatype: predefined, or built from other datatypes by the constructors below and those of arrays
 /// ([`Datatype::subarray`], [`Datatype::darray`]).
 ///
-/// Clones share the type. There is no commit: a type is normalized when it is made. Counts and displacements have 64
+/// Clones share the type. There is no commit: a type is normalized on construction. Counts and displacements have 64
 /// bits throughout, and counts cannot be negative. Every constructor fails with `Overflow` if a size, an extent or a
-/// displacement does not fit 64 bits signed, and with `TooDeep` beyond [`MAX_DEPTH`] constructors inside each other.
+/// displacement does not fit 64 bits signed, and with `TooDeep` beyond [`MAX_DEPTH`] nested constructors.
 ///
 /// ```
 /// use farside_datatype::{Datatype, Named};
@@ -22,7 +22,7 @@ use crate::typemap::{Known, TypeMap};
 /// // struct { double position[3]; int kind; }, which a C compiler pads to 32 bytes.
 /// let particle = Datatype::structure(&[3, 1], &[0, 24], &[Named::Double.into(), Named::Int.into()])?;
 /// assert_eq!((particle.size(), particle.extent(), particle.align()), (28, 32, 8));
-/// // Every other particle of ten.
+/// // Every second of ten particles.
 /// let some = Datatype::vector(5, 1, 2, &particle)?;
 /// assert_eq!((some.size(), some.extent()), (5 * 28, 9 * 32));
 /// assert_eq!(some.signature().elements(), 5 * 4);
@@ -39,7 +39,7 @@ pub(crate) enum Repr {
 
 #[derive(Debug)]
 pub(crate) struct Derived {
-    /// The type map, without values that follow from the shape.
+    /// The type map, without values that can be computed from the shape.
     map: Shape,
     signature: Signature,
     overlap: Known,
@@ -51,10 +51,10 @@ pub(crate) struct Derived {
     parts: Box<[(u64, Datatype)]>,
 }
 
-/// Properties that only few types have.
+/// Rare properties, boxed.
 #[derive(Debug)]
 struct Rare {
-    /// Its bounds, if a resized type in it fixes them.
+    /// The bounds, if a resized component type fixes them.
     marks: Option<(i64, i64)>,
     /// Bytes in external32.
     external: u64,
@@ -208,7 +208,7 @@ impl Datatype {
     /// ```
     /// use farside_datatype::{Datatype, Named};
     ///
-    /// // A column of a 3 x 4 matrix, of which consecutive ones are 4 bytes apart.
+    /// // A column of a 3 x 4 matrix; consecutive columns are 4 bytes apart.
     /// let column = Datatype::resized(&Datatype::vector(3, 1, 4, &Named::Int.into())?, 0, 4)?;
     /// assert!(column.message(2)?.blocks(0).take(4).eq([(0, 4), (16, 4), (32, 4), (4, 4)]));
     /// # Ok::<(), farside_datatype::DatatypeError>(())
@@ -280,13 +280,13 @@ impl Datatype {
         }
     }
 
-    /// The strictest alignment of its elements, bytes.
+    /// The strictest alignment of its elements, in bytes.
     #[must_use]
     pub fn align(&self) -> u64 {
         1 << self.align_log()
     }
 
-    /// The elements of one of this type.
+    /// The signature of one element of this type.
     #[must_use]
     pub fn signature(&self) -> Signature {
         match &self.0 {
@@ -295,7 +295,7 @@ impl Datatype {
         }
     }
 
-    /// The predefined type, if this is one and not made by a constructor.
+    /// The predefined type, if this datatype was not built by a constructor.
     #[must_use]
     pub fn named(&self) -> Option<Named> {
         match &self.0 {
@@ -307,7 +307,7 @@ impl Datatype {
     /// `count` elements of this type as a message, on which transfers, pack and plans operate.
     ///
     /// # Errors
-    /// `Overflow`, if the message reaches further than 2^63 bytes.
+    /// `Overflow` if an offset in the message exceeds 2^63 bytes.
     pub fn message(&self, count: u64) -> Result<TypeMap> {
         let call = "Datatype::message";
         if let Repr::Named(named) = &self.0
@@ -350,7 +350,7 @@ impl Datatype {
             Repr::Derived(derived) => (derived.map(), derived.marks()),
         };
         if usize::from(self.depth()) >= MAX_DEPTH {
-            let cause = format!("more than {MAX_DEPTH} constructors inside each other");
+            let cause = format!("more than {MAX_DEPTH} nested constructors");
             return Err(DatatypeError::new(DatatypeErrorKind::TooDeep, call, cause));
         }
         Ok(Draft { map, marks, align_log: self.align_log(), depth: self.depth() })
@@ -389,7 +389,7 @@ impl Draft {
         Ok(Self { map: self.map.shift(by, call)?, marks, align_log: self.align_log, depth: self.depth })
     }
 
-    /// Sets the nesting depth to at least that of `inner`, even if normalization has removed its levels.
+    /// Sets the nesting depth to at least that of `inner`, even if normalization has removed levels.
     pub(crate) fn keep_depth(&mut self, inner: &Draft) {
         self.depth = self.depth.max(inner.depth);
     }
@@ -401,7 +401,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The type, whose elements are all of type `old`.
+    /// Builds the type, whose elements all have type `old`.
     pub(crate) fn finish(self, call: &'static str, old: &Datatype) -> Result<Datatype> {
         let count = self.map.size().checked_div(old.size()).filter(|count| *count > 0);
         self.finish_of(call, count.map(|count| (count, old.clone())).into_iter().collect())
@@ -438,7 +438,7 @@ fn padding(low: i64, high: i64, align_log: u8) -> i64 {
     (align - (high - low) % align) % align
 }
 
-/// Drafts one after the other.
+/// Concatenates drafts.
 pub(crate) struct Join {
     sequence: Sequence,
     signature: Signature,
@@ -480,5 +480,5 @@ fn same_length(call: &'static str, left: usize, right: usize) -> Result<()> {
     if left == right {
         return Ok(());
     }
-    Err(DatatypeError::argument(call, format!("lists of different lengths: {left} and {right}")))
+    Err(DatatypeError::argument(call, format!("the lists have different lengths: {left} and {right}")))
 }

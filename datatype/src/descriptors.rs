@@ -1,4 +1,5 @@
-//! Cuts two layouts into messages: lists of blocks that are equally long in total and within the limits of a list.
+//! Splits the transfer between two layouts into messages: a list of blocks on each side, with equal total lengths
+//! within the limits of a list.
 
 use std::iter::FusedIterator;
 
@@ -10,12 +11,12 @@ use crate::typemap::TypeMap;
 /// (offset, length) of each block of one side of a message; offsets are relative to the address of that side.
 pub type BlockList = SmallVec<[(i64, u64); 4]>;
 
-/// One message: blocks of the origin and of the target, equally long in total.
+/// One message: blocks of the origin and of the target with equal total length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// Offset of the message in packed order.
     pub packed: u64,
-    /// Bytes on either side.
+    /// Number of bytes on each side.
     pub len: u64,
     /// Blocks of the origin, in packed order.
     pub origin: BlockList,
@@ -45,7 +46,7 @@ pub struct Descriptors<'a> {
     max_message: u64,
 }
 
-/// A layout that is being cut: the current block, and the rest.
+/// A layout that is being split: the current block, and the remaining blocks.
 #[derive(Clone, Debug)]
 struct Side<'a> {
     offset: i64,
@@ -59,7 +60,7 @@ impl<'a> Side<'a> {
         Self { offset: 0, len: 0, rest: map.blocks(packed), max_blocks }
     }
 
-    /// Bytes of the current block, or of the next one, that can be added to `list`.
+    /// Number of bytes of the current or next block that can be added to `list`.
     fn available(&mut self, list: &BlockList) -> u64 {
         if self.len == 0 {
             let Some(next) = self.rest.next() else { return 0 };

@@ -13,23 +13,23 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DatatypeErrorKind {
-    /// A size, an extent or a displacement that does not fit 64 bits.
+    /// A size, an extent or a displacement does not fit 64 bits.
     Overflow,
-    /// An argument that the constructor does not accept.
+    /// The constructor does not accept an argument.
     BadArgument,
-    /// More than [`MAX_DEPTH`](crate::MAX_DEPTH) constructors, or levels of layout, inside each other.
+    /// More than [`MAX_DEPTH`](crate::MAX_DEPTH) nested constructors or levels of layout.
     TooDeep,
-    /// Two sides whose elements differ in number, order or type.
+    /// The elements of the two sides differ in number, order or type.
     Signature,
-    /// Receiving blocks that share a byte.
+    /// Blocks of the receiving side share a byte.
     Overlap,
-    /// A buffer that does not hold all bytes of the message.
+    /// The buffer does not contain all bytes of the message.
     Buffer,
-    /// Bytes that are not the wire form of a layout.
+    /// The bytes are not the wire form of a layout.
     Wire,
-    /// A value that does not fit its external32 form, or a type without such a form.
+    /// A value does not fit its external32 form, or the type has no such form.
     External,
-    /// A scheme that the device's capabilities do not allow.
+    /// The device's capabilities do not allow the scheme.
     Scheme,
 }
 
@@ -40,25 +40,25 @@ impl DatatypeErrorKind {
         match self {
             Self::Overflow => "keep sizes, extents and displacements below 2^63 bytes",
             Self::BadArgument => "correct the argument",
-            Self::TooDeep => "build the type from fewer constructors inside each other",
+            Self::TooDeep => "construct the type with fewer nested constructors",
             Self::Signature => "use the same elements in the same order at origin and target",
-            Self::Overlap => "give the receiving side a type whose blocks are disjoint",
-            Self::Buffer => "pass a buffer from the true lower to the true upper bound of the whole message",
-            Self::Wire => "make sure that all ranks run the same build",
+            Self::Overlap => "receive into a datatype whose blocks are disjoint",
+            Self::Buffer => "pass a buffer that spans the message from its true lower to its true upper bound",
+            Self::Wire => "run the same build of Farside at all ranks",
             Self::External => "use fixed-width types and values that external32 can hold",
-            Self::Scheme => "leave the scheme to the planner",
+            Self::Scheme => "let the planner choose the scheme",
         }
     }
 }
 
-/// An error of this crate: the call, the cause, and the kind, which gives a remedy.
+/// An error of this crate: the call, the cause, and the kind, which implies a remedy.
 ///
 /// ```
 /// use farside_datatype::{Datatype, DatatypeErrorKind, Named};
 ///
 /// let error = Datatype::indexed(&[1, 2], &[0], &Named::Int.into()).unwrap_err();
 /// assert_eq!((error.kind(), error.call()), (DatatypeErrorKind::BadArgument, "Datatype::indexed"));
-/// assert_eq!(error.to_string(), "Datatype::indexed: lists of different lengths: 2 and 1; correct the argument");
+/// assert_eq!(error.to_string(), "Datatype::indexed: the lists have different lengths: 2 and 1; correct the argument");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatatypeError {

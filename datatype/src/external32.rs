@@ -1,7 +1,7 @@
 //! external32 (MPI-4.1 §5.3, §14.5.2): a packed form that every machine reads, big-endian and of fixed widths.
 //!
-//! Packed order is the order of the elements, so a message is packed as it is, a piece at a time, and each element
-//! converted. Module [`long_double`] converts `long double`.
+//! Packed order is the order of the elements, so a message is packed natively, a piece at a time, and each element is
+//! converted afterwards. Module [`long_double`] converts `long double`.
 
 use crate::datatype::{Datatype, Repr};
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -9,7 +9,7 @@ use crate::long_double;
 use crate::named::{Class, Named};
 use crate::pack::check_buffer;
 
-/// Bytes that are converted at a time; a multiple of every element's size.
+/// Number of bytes that are converted at a time; a multiple of every element's size.
 const PIECE: usize = 4096;
 
 impl Datatype {
@@ -32,8 +32,8 @@ impl Datatype {
     }
 
     /// Packs `count` of this type to external32, big-endian and of fixed widths, and returns its bytes. `long` and
-    /// `wchar_t` are narrower there than here; a value that does not fit is an error. `long double` becomes an IEEE 754
-    /// binary128. `origin` is as in [`TypeMap::pack`](crate::TypeMap::pack).
+    /// `wchar_t` are narrower in external32 than natively; a value that does not fit is an error. `long double` becomes
+    /// an IEEE 754 binary128. `origin` is as in [`TypeMap::pack`](crate::TypeMap::pack).
     ///
     /// ```
     /// use farside_datatype::{Datatype, Named};
@@ -49,7 +49,7 @@ impl Datatype {
     ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the message or `out` its packed form, `External` if a value does not fit or
-    /// the bytes of a `long double` are not a value. Elements before that one are already packed in `out`.
+    /// the bytes of a `long double` are not a valid value. The preceding elements are then already packed in `out`.
     pub fn pack_external(&self, count: u64, buffer: &[u8], origin: usize, out: &mut [u8]) -> Result<usize> {
         let call = "Datatype::pack_external";
         let map = self.message(count)?;
@@ -128,7 +128,7 @@ fn check_packed(needed: u64, len: usize, call: &'static str) -> Result<()> {
     if needed <= len as u64 {
         return Ok(());
     }
-    let cause = format!("external32 takes {needed} bytes, but there are {len}");
+    let cause = format!("the message needs {needed} bytes in external32, but the buffer has {len}");
     Err(DatatypeError::new(DatatypeErrorKind::Buffer, call, cause))
 }
 
@@ -150,7 +150,7 @@ fn to_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> 
         for (from, to) in from.chunks_exact(unit).zip(to.chunks_exact_mut(external)) {
             let wide =
                 from.first_chunk::<X87_BYTES>().and_then(|bytes| long_double::widen(*bytes)).ok_or_else(|| {
-                    let cause = format!("bytes that are not a value of {}", named.mpi_name());
+                    let cause = format!("the buffer contains bytes that are not a valid {}", named.mpi_name());
                     DatatypeError::new(DatatypeErrorKind::External, call, cause)
                 })?;
             to.copy_from_slice(&wide.to_be_bytes());
@@ -163,9 +163,9 @@ fn to_external(named: Named, from: &[u8], to: &mut [u8], call: &'static str) -> 
         scalar.copy_from_slice(from);
         big_endian(scalar);
         let (dropped, kept) = scalar.split_at(unit - external);
-        // Only bytes that unpacking can restore may be dropped.
+        // Only bytes that unpacking can reconstruct may be dropped.
         if dropped.iter().any(|byte| *byte != extension(named, kept[0])) {
-            let cause = format!("a value of {} needs more than {external} bytes", named.mpi_name());
+            let cause = format!("a value of {} does not fit its {external} bytes in external32", named.mpi_name());
             return Err(DatatypeError::new(DatatypeErrorKind::External, call, cause));
         }
         to.copy_from_slice(kept);
@@ -192,7 +192,7 @@ fn from_external(named: Named, from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// The bytes above those of a narrower integer that starts with `first`.
+/// The bytes by which a narrower integer that starts with `first` is extended.
 fn extension(named: Named, first: u8) -> u8 {
     if named.class() == Class::Signed && first >= 0x80 { 0xff } else { 0 }
 }

@@ -11,7 +11,7 @@
 //! ```
 //! use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};
 //!
-//! // 64 rows of 100 ints in a matrix of 4096 columns, put to the same place of another.
+//! // 64 rows of 100 ints in a matrix of 4096 columns, put to the same position in another matrix.
 //! let section = Datatype::vector(64, 100, 4096, &Named::Int.into())?.message(1)?;
 //! let limits = PlanLimits { max_sge: 30, max_message: 1 << 30, mapped: false, target_helps: true };
 //! let cut_offs = CutOffs { sgrs_bytes: 16 << 10, ..CutOffs::default() };

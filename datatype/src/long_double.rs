@@ -1,17 +1,18 @@
 //! `long double` in external32 (MPI-4.1 §14.5.2): IEEE 754 binary128, from and to the x87 format of 80 bits that C
 //! compilers use on x86, in 16 bytes of which 6 are padding.
 //!
-//! Both have 15 bits of exponent with the same bias. x87 writes the bit before the binary point, of 64 bits in all;
-//! binary128 implies it before its 112. So packing is exact, and unpacking rounds to nearest, ties to even.
+//! Both have 15 bits of exponent with the same bias. x87 stores the integer bit explicitly, as one of 64 bits; in
+//! binary128 it is implicit, before 112 fraction bits. So packing is exact, and unpacking rounds to nearest, ties to
+//! even.
 
 const FRACTION_BITS: u32 = 112;
-/// Bits of a binary128 fraction that x87 has no room for.
+/// Number of binary128 fraction bits that do not fit the x87 format.
 const EXTRA_BITS: u32 = FRACTION_BITS - 63;
 const INTEGER: u64 = 1 << 63;
 const SPECIAL: u16 = 0x7fff;
 
-/// The bits of a binary128 from the first ten bytes of an x87 value; `None` if these are not a value (the integer bit
-/// is missing).
+/// The bits of a binary128 from the first ten bytes of an x87 value; `None` if they are not a valid value (the integer
+/// bit is missing).
 pub(crate) fn widen(bytes: [u8; 10]) -> Option<u128> {
     let [significand @ .., low, high] = bytes;
     let significand = u64::from_le_bytes(significand);
@@ -33,7 +34,7 @@ pub(crate) fn narrow(bits: u128) -> [u8; 10] {
     let fraction = bits & ((1 << FRACTION_BITS) - 1);
     let mut significand = (fraction >> EXTRA_BITS) as u64;
     if exponent == SPECIAL {
-        // NaN stays NaN: if the bits that distinguish it from infinity are cut off, it becomes a quiet NaN.
+        // NaN stays NaN: if rounding drops the bits that distinguish it from infinity, it becomes a quiet NaN.
         if significand == 0 && fraction != 0 {
             significand = 1 << 62;
         }
@@ -46,7 +47,8 @@ pub(crate) fn narrow(bits: u128) -> [u8; 10] {
         if rest > half || (rest == half && significand & 1 == 1) {
             let (sum, carried) = significand.overflowing_add(1);
             significand = if carried { INTEGER } else { sum };
-            // The next power of two: of normal numbers, and from below them up. Past the last it is infinity.
+            // Rounding carries into the next power of two: between normal numbers, from subnormal to normal, and from
+            // the largest number to infinity.
             exponent += u16::from(carried || (exponent == 0 && sum & INTEGER != 0));
         }
     }
@@ -67,7 +69,7 @@ mod tests {
         bytes
     }
 
-    /// Both forms of a number, as a C compiler converts one to the other.
+    /// Numbers in both formats, as converted by a C compiler.
     const SAME: [(u16, u64, u128); 8] = [
         (0x0000, 0, 0),
         (0x8000, 0, 0x8000 << 112),
@@ -92,12 +94,12 @@ mod tests {
         for (head, significand) in [(0x3fff, 1), (0x7fff, 0), (0x0001, INTEGER - 1)] {
             assert_eq!(widen(x87(head, significand)), None);
         }
-        // NaN stays NaN, and keeps the bits for which there is room.
+        // NaN stays NaN, and keeps the payload bits that fit.
         let quiet = 0x7fff_8000_0000_0000_0000_0000_0000_0000;
         assert_eq!(narrow(quiet), x87(0x7fff, 0xc000_0000_0000_0000));
         assert_eq!(widen(x87(0xffff, 0xc000_0000_0000_0007)), Some(1 << 127 | quiet | 7 << EXTRA_BITS));
         assert_eq!(narrow((0x7fff << 112) | 1), x87(0x7fff, 0xc000_0000_0000_0000));
-        // The smallest normal number, written as one below them.
+        // The smallest normal number, encoded as a pseudo-denormal.
         assert_eq!(widen(x87(0, INTEGER)), Some(1 << 112));
     }
 

@@ -1,4 +1,4 @@
-//! Predefined datatypes (MPI-4.1 §3.2.2, §5.1, §6.9.4): sizes as C and Fortran compilers for 64-bit Linux have them.
+//! Predefined datatypes (MPI-4.1 §3.2.2, §5.1, §6.9.4): sizes as defined by C and Fortran compilers for 64-bit Linux.
 
 use crate::signature::Signature;
 
@@ -7,11 +7,11 @@ use crate::signature::Signature;
 pub enum Class {
     /// Two's complement.
     Signed,
-    /// Unsigned binary, logical values and characters included.
+    /// Unsigned binary, including logical values and characters.
     Unsigned,
     /// IEEE 754 of 2, 4 or 8 bytes.
     Float,
-    /// The C compiler's `long double`, whose form depends on the processor.
+    /// The C compiler's `long double`, whose format depends on the processor.
     LongDouble,
     /// Bytes that are never converted.
     Opaque,
@@ -56,7 +56,8 @@ macro_rules! named {
                 match self { $(Named::$pair => Some((Named::$first, Named::$second)),)* _ => None }
             }
 
-            /// Scalars of an element (2 of a complex one), bytes of a scalar, its class, its bytes in external32.
+            /// Number of scalars in an element (2 in a complex one), and the size, the class and the external32 size of
+            /// a scalar.
             const fn basic(self) -> (usize, usize, Class, usize) {
                 match self {
                     $(Named::$name => ($units, $unit, Class::$class, $ext),)*
@@ -144,7 +145,7 @@ named! {
     }
 }
 
-/// Size and place of an element in memory, in bytes.
+/// Size, alignment and extent of an element in memory, in bytes.
 #[derive(Clone, Copy)]
 struct Dimensions {
     size: usize,
@@ -153,7 +154,7 @@ struct Dimensions {
     second_at: usize,
 }
 
-/// The dimensions of every type, precomputed because every call of a program needs them.
+/// The dimensions of every type, precomputed because every MPI call needs them.
 const DIMENSIONS: [Dimensions; Named::ALL.len()] = {
     let mut all = [Dimensions::of(Named::Byte); Named::ALL.len()];
     let mut at = 0;
@@ -189,13 +190,13 @@ impl Named {
         self.dimensions().size
     }
 
-    /// The alignment that a C compiler gives it, bytes.
+    /// The C alignment of the type in bytes.
     #[must_use]
     pub const fn align(self) -> usize {
         self.dimensions().align
     }
 
-    /// Bytes from one to the next in an array: `sizeof` of the C type.
+    /// Distance between array elements in bytes: `sizeof` of the C type.
     #[must_use]
     pub const fn extent(self) -> usize {
         self.dimensions().extent
@@ -236,7 +237,7 @@ impl Named {
         }
     }
 
-    /// Its elements as a signature: a pair type counts as its two elements (MPI-4.1 §6.9.4).
+    /// The signature of an element; a pair type counts as its two elements (MPI-4.1 §6.9.4).
     pub(crate) fn signature(self) -> Signature {
         match self.pair() {
             Some((first, second)) => Signature::element(first as u8).then(Signature::element(second as u8)),

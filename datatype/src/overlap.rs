@@ -1,4 +1,4 @@
-//! Whether bytes of a message share an address.
+//! Detection of bytes of a message that share an address.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,27 @@ use crate::typemap::TypeMap;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// No two bytes do.
+    /// No two bytes share an address.
     None,
-    /// Two bytes at this offset do.
+    /// Two bytes share the address at this offset.
     At(i64),
-    /// Not known: more than 2^20 blocks of lists or structures interleave, or nested strides in more than 2^22 ways.
+    /// Undecided: more than 2^20 blocks of lists or structures interleave, or nested strides interleave in more than
+    /// 2^22 ways.
     Undecided,
 }
 
-/// Number of single blocks that [`TypeMap::overlap`] examines before it gives up.
+/// Maximum number of single blocks that [`TypeMap::overlap`] examines.
 const BLOCKS_MAX: u64 = 1 << 20;
-/// Number of distances between nested strides that it examines before it gives up.
+/// Maximum number of distances between nested strides that it examines.
 const STEPS_MAX: u64 = 1 << 22;
 
 impl TypeMap {
     /// Whether two bytes share an address, which the receiving side of a transfer must not have (MPI-4.1 §3.2.4,
     /// §12.3.1).
     ///
-    /// Nested strides are decided in a step per level where they do not interleave, in whichever order they nest, and
-    /// by their distances otherwise, whatever their counts; other types by sorting their blocks, up to 2^20 of them.
-    /// The result is cached, and shared with clones.
+    /// For nested strides that do not interleave, in any nesting order, one step per level decides, and otherwise a
+    /// search over their distances, independently of their counts; for other types the blocks are sorted, up to 2^20 of
+    /// them. The result is cached, and shared with clones.
     #[must_use]
     #[inline]
     pub fn overlap(&self) -> Overlap {
@@ -53,7 +54,7 @@ impl TypeMap {
         }
         match strides(&self.shape.node).and_then(|(dims, len)| Search::of(dims, len)) {
             Some(None) => return Overlap::None,
-            // The sum lies within the message, whose reach fits.
+            // The sum is an offset inside the message, so it cannot overflow.
             Some(Some(at)) => return Overlap::At(self.shape.offset.wrapping_add(at as i64)),
             None => {}
         }
@@ -86,7 +87,8 @@ struct Dim {
     count: i128,
 }
 
-/// The strides of a tree that is nothing else, those of one element left out, and the length of a block.
+/// The strides of a tree that consists only of nested strides, without those of a single repetition, and the length of
+/// a block.
 fn strides(mut node: &Node) -> Option<(Vec<Dim>, i128)> {
     let mut dims = Vec::new();
     let len = loop {
@@ -106,9 +108,10 @@ fn strides(mut node: &Node) -> Option<(Vec<Dim>, i128)> {
     Some((dims, len))
 }
 
-/// Searches for two blocks less than a length apart: index differences, not all zero, whose sum of strides is below it.
+/// Searches for two blocks that are less than a block length apart: index differences, not all zero, whose sum of
+/// strides is below the block length.
 struct Search {
-    /// Farthest first.
+    /// The largest strides come first.
     dims: Vec<Dim>,
     len: i128,
     /// The index differences chosen so far.
@@ -117,14 +120,14 @@ struct Search {
 }
 
 impl Search {
-    /// Offset of an overlap of two blocks from the first block's start; `None` if the search gave up.
+    /// Offset of an overlap of two blocks from the first block's start; `None` if the search was aborted.
     fn of(mut dims: Vec<Dim>, len: i128) -> Option<Option<i128>> {
         dims.sort_by_key(|dim| std::cmp::Reverse(dim.stride.abs()));
         if dims.last().is_some_and(|dim| dim.stride == 0) {
             return Some(Some(0));
         }
         let mut search = Self { dims, len, chosen: Vec::new(), steps: 0 };
-        if !search.near(0, false)? {
+        if !search.has_close_blocks(0, false)? {
             return Some(None);
         }
         // Positive differences are the indices of one block, negative ones those of the other.
@@ -133,9 +136,9 @@ impl Search {
         Some(Some(one.max(other)))
     }
 
-    /// Whether the dimensions still to be chosen can bring `apart` below the length; `chosen` then has the differences
-    /// that do.
-    fn near(&mut self, apart: i128, any: bool) -> Option<bool> {
+    /// Whether some index differences in the remaining dimensions bring the distance `apart` below the block length;
+    /// `chosen` then contains them.
+    fn has_close_blocks(&mut self, apart: i128, any: bool) -> Option<bool> {
         let level = self.chosen.len();
         let Some(Dim { stride, count }) = self.dims.get(level).copied() else {
             return Some(any && apart.abs() < self.len);
@@ -156,7 +159,7 @@ impl Search {
                 return None;
             }
             self.chosen.push(difference);
-            if self.near(apart + stride * difference, any || difference != 0)? {
+            if self.has_close_blocks(apart + stride * difference, any || difference != 0)? {
                 return Some(true);
             }
             self.chosen.pop();
@@ -165,8 +168,8 @@ impl Search {
     }
 }
 
-/// Bytes from the lowest to the highest, if nested strides show that no two share an address; `None` if that is not
-/// known.
+/// Bytes from the lowest to the highest, if nested strides show that no two bytes share an address; `None` if this is
+/// not decided.
 fn disjoint(node: &Node) -> Option<u64> {
     let mut dims: Vec<(u64, u64)> = Vec::new();
     let mut node = node;
@@ -188,7 +191,7 @@ fn disjoint(node: &Node) -> Option<u64> {
                 let starts = std::iter::once(0).chain(blocks.iter().map(|block| block.end));
                 break ascending(blocks.iter().zip(starts).map(|(block, start)| (block.at, block.end - start)))?;
             }
-            // Their lowest bytes need not be their first, so that their reach says little.
+            // Their lowest bytes need not come first in packed order, so comparing their spans decides nothing.
             Node::Parts(_) => return None,
         }
     };
@@ -202,7 +205,7 @@ fn disjoint(node: &Node) -> Option<u64> {
     Some(reach)
 }
 
-/// The reach of pieces (start, reach) that ascend without touching.
+/// The total span of pieces (start, span) that ascend without touching.
 fn ascending(pieces: impl Iterator<Item = (i64, u64)>) -> Option<u64> {
     let mut end = 0_u64;
     for (start, reach) in pieces {

@@ -8,11 +8,11 @@ use crate::named::Named;
 use crate::signature::Signature;
 use crate::typemap::TypeMap;
 
-/// Checks that a buffer of `len` bytes, in which the address from which offsets count is at `origin`, holds `map`.
+/// Checks that a buffer of `len` bytes holds `map` if offset 0 is at byte `origin` of the buffer.
 #[inline(always)]
 pub(crate) fn check_buffer(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> Result<()> {
     let (low, high) = (map.shape.low, map.shape.high);
-    // In this order the sum cannot overflow, since `low` is at most `high`.
+    // Evaluated in this order the sum cannot overflow, since `low` is at most `high`.
     if (origin <= len && high <= (len - origin) as i64 && origin as i64 + low >= 0) || map.size() == 0 {
         return Ok(());
     }
@@ -23,13 +23,13 @@ pub(crate) fn check_buffer(map: &TypeMap, len: usize, origin: usize, call: &'sta
 fn too_small(map: &TypeMap, len: usize, origin: usize, call: &'static str) -> DatatypeError {
     let at = |bound: i64| origin as i128 + i128::from(bound);
     let (low, high) = (at(map.true_lb()), at(map.true_ub()));
-    let cause = format!("the message takes bytes {low} to {high} of a buffer of {len}");
+    let cause = format!("the message spans bytes {low} to {high}, but the buffer has {len} bytes");
     DatatypeError::new(DatatypeErrorKind::Buffer, call, cause)
 }
 
 impl TypeMap {
-    /// Packs from packed byte `from` on, as many bytes as `out` holds, and returns their number: 0 at the end of the
-    /// message. So a message can be packed in pieces of any size, in any order.
+    /// Packs as many bytes as `out` holds, from packed byte `from` on, and returns their number: 0 at the end of the
+    /// message. A message can be packed in pieces of any size, in any order.
     ///
     /// `origin` is the index in `buffer` of the address from which offsets count: 0, unless the type has a negative
     /// true lower bound.
@@ -58,13 +58,13 @@ impl TypeMap {
     pub fn pack(&self, buffer: &[u8], origin: usize, from: u64, out: &mut [u8]) -> Result<usize> {
         check_buffer(self, buffer.len(), origin, "TypeMap::pack")?;
         let at = buffer.as_ptr().wrapping_add(origin);
-        // SAFETY: all blocks lie in `buffer`, at most `out.len()` bytes are written, and `out` is borrowed apart.
+        // SAFETY: all blocks lie in `buffer`, at most `out.len()` bytes are written, and `out` is a separate borrow.
         Ok(unsafe { self.pack_raw::<Private>(at, from, out.as_mut_ptr(), out.len()) })
     }
 
     /// Unpacks `input` as the bytes of the message from packed byte `from` on, and returns the number of bytes used:
-    /// fewer than given at the end of the message. Bytes of `buffer` outside the blocks stay as they are. `origin` is
-    /// as in [`TypeMap::pack`].
+    /// fewer than given at the end of the message. Bytes of `buffer` outside the blocks are unchanged. `origin` is as
+    /// in [`TypeMap::pack`].
     ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the whole message.
@@ -72,31 +72,31 @@ impl TypeMap {
     pub fn unpack(&self, input: &[u8], from: u64, buffer: &mut [u8], origin: usize) -> Result<usize> {
         check_buffer(self, buffer.len(), origin, "TypeMap::unpack")?;
         let at = buffer.as_mut_ptr().wrapping_add(origin);
-        // SAFETY: all blocks lie in `buffer`, at most `input.len()` bytes are read, and `input` is borrowed apart.
+        // SAFETY: all blocks lie in `buffer`, at most `input.len()` bytes are read, and `input` is a separate borrow.
         Ok(unsafe { self.unpack_raw::<Private>(input.as_ptr(), from, at, input.len()) })
     }
 
-    /// Packs `len` bytes, like [`TypeMap::pack`]. Memory that others may access during the call needs a [`Mover`] that
-    /// permits it; bytes that they write meanwhile may or may not be in the copy.
+    /// Packs `len` bytes, like [`TypeMap::pack`]. Memory that other threads or ranks may access during the call needs a
+    /// [`Mover`] that permits it; the copy may or may not include bytes that they write concurrently.
     ///
     /// # Safety
     /// All bytes of the message relative to `buffer` must be readable, `out` writable for `len` bytes, and the two must
-    /// not overlap. Both meet what `M` asks of its memory.
+    /// not overlap. Both fulfil the requirements of `M`.
     #[inline]
     pub unsafe fn pack_raw<M: Mover>(&self, buffer: *const u8, from: u64, out: *mut u8, len: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { walk::<M, TO>(&self.shape, buffer.cast_mut(), from, len as u64, out) }
     }
 
-    /// Unpacks `len` bytes, like [`TypeMap::unpack`]. Memory that others may access during the call needs a [`Mover`]
-    /// that permits it.
+    /// Unpacks `len` bytes, like [`TypeMap::unpack`]. Memory that other threads or ranks may access during the call
+    /// needs a [`Mover`] that permits it.
     ///
     /// # Safety
     /// All bytes of the message relative to `buffer` must be writable, `input` readable for `len` bytes, and the two
-    /// must not overlap. Both meet what `M` asks of its memory.
+    /// must not overlap. Both fulfil the requirements of `M`.
     #[inline]
     pub unsafe fn unpack_raw<M: Mover>(&self, input: *const u8, from: u64, buffer: *mut u8, len: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { walk::<M, FROM>(&self.shape, buffer, from, len as u64, input.cast_mut()) }
     }
 
@@ -108,7 +108,7 @@ impl TypeMap {
     ///
     /// # Safety
     /// All bytes of this message relative to `from` must be readable and all of `target` relative to `to` writable, and
-    /// no block of the one may overlap a block of the other. Both meet what `M` asks of its memory.
+    /// no block of the one may overlap a block of the other. Both fulfil the requirements of `M`.
     #[inline]
     pub unsafe fn copy_raw<M: Mover>(
         &self,
@@ -121,7 +121,7 @@ impl TypeMap {
         if !std::ptr::eq(self, target) {
             check_signatures(self, target, "TypeMap::copy_raw")?;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         Ok(unsafe { transfer::<M>(&self.shape, from, &target.shape, to, skip, len) })
     }
 
@@ -153,7 +153,7 @@ impl TypeMap {
         check_buffer(self, buffer.len(), origin, "TypeMap::copy")?;
         check_buffer(target, to.len(), to_origin, "TypeMap::copy")?;
         let (from, to) = (buffer.as_ptr().wrapping_add(origin), to.as_mut_ptr().wrapping_add(to_origin));
-        // SAFETY: all blocks lie in the two buffers, which are borrowed apart.
+        // SAFETY: all blocks lie in the two buffers, which are separate borrows.
         unsafe { self.copy_raw::<Private>(from, target, to, 0, u64::MAX) }
     }
 }
@@ -165,7 +165,11 @@ pub(crate) fn check_signatures(origin: &TypeMap, target: &TypeMap, call: &'stati
         return Ok(());
     }
     let same_length = origin.size() == target.size();
-    if same_length && (is_bytes(origin) || is_bytes(target)) { Ok(()) } else { Err(different(origin, target, call)) }
+    if same_length && (is_bytes(origin) || is_bytes(target)) {
+        Ok(())
+    } else {
+        Err(signature_mismatch(origin, target, call))
+    }
 }
 
 /// Whether the elements are `MPI_BYTE`, which matches any elements of the same total size.
@@ -176,13 +180,13 @@ fn is_bytes(map: &TypeMap) -> bool {
 }
 
 #[cold]
-fn different(origin: &TypeMap, target: &TypeMap, call: &'static str) -> DatatypeError {
+fn signature_mismatch(origin: &TypeMap, target: &TypeMap, call: &'static str) -> DatatypeError {
     let (a, b): (Signature, Signature) = (origin.signature(), target.signature());
     let cause = if a.elements() == b.elements() {
-        format!("{} elements on both sides, but of different types or in a different order", a.elements())
+        format!("{} elements on both sides, but with different types or in a different order", a.elements())
     } else {
         let (n, m, left, right) = (a.elements(), b.elements(), origin.size(), target.size());
-        format!("{n} elements ({left} bytes) at the origin and {m} elements ({right} bytes) at the target")
+        format!("{n} elements ({left} bytes) at the origin, but {m} elements ({right} bytes) at the target")
     };
     DatatypeError::new(DatatypeErrorKind::Signature, call, cause)
 }

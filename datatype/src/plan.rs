@@ -7,7 +7,7 @@ use crate::overlap::Overlap;
 use crate::pack::check_signatures;
 use crate::typemap::TypeMap;
 
-/// Direction of a transfer. The origin makes the call; its side is the local one.
+/// Direction of a transfer. The origin makes the call; its side is local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From origin to target.
@@ -25,7 +25,7 @@ pub struct PlanLimits {
     pub max_message: u64,
     /// The origin can load from and store to the target's memory.
     pub mapped: bool,
-    /// The target takes part: it can unpack (Generic), and post scatter or gather lists (SGRS).
+    /// The target participates: it can unpack (Generic), and post scatter or gather lists (SGRS).
     pub target_helps: bool,
 }
 
@@ -44,21 +44,23 @@ pub struct PlanLimits {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutOffs {
-    /// Shortest block for which a write gathers or a read scatters, when the target could help instead.
+    /// Shortest block for which a gathering write or a scattering read is better than a scheme with the target's
+    /// participation.
     pub gather_block: u64,
-    /// Shortest block for which Multi-W is better than every scheme with the target's help.
+    /// Shortest block for which Multi-W is better than every scheme with the target's participation.
     pub multi_w_block: u64,
     /// Shortest block for which SGRS is better than Generic.
     pub sgrs_block: u64,
-    /// Shortest message for which the handshake of SGRS pays.
+    /// Shortest message for which the SGRS handshake pays.
     pub sgrs_bytes: u64,
-    /// Packed bytes of a piece of Generic, so that packing, sending and unpacking overlap; 0 counts as 1.
+    /// Packed bytes per piece in the Generic scheme, chosen such that packing, sending and unpacking overlap; 0 counts
+    /// as 1.
     pub segment: u64,
 }
 
 impl Default for CutOffs {
-    /// The order of the schemes in the source paper: Generic for short blocks and messages, then SGRS, then Multi-W.
-    /// A device replaces these by its own measurements (`Capabilities::cut_offs` in core).
+    /// The order of the schemes in the paper cited at [`Scheme`]: Generic for short blocks and messages, then SGRS,
+    /// then Multi-W. A device replaces these by its own measurements (`Capabilities::cut_offs` in core).
     fn default() -> Self {
         Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 }
     }
@@ -76,9 +78,9 @@ pub enum Scheme {
     Mapped,
     /// Packed, sent and unpacked, in pieces.
     Generic,
-    /// Puts that gather blocks of the origin into one of the target, without the target's help.
+    /// Puts that gather blocks of the origin into one block of the target, without the target's participation.
     WriteGather,
-    /// Gets that scatter one block of the target to those of the origin, without the target's help.
+    /// Gets that scatter one block of the target to blocks of the origin, without the target's participation.
     ReadScatter,
     /// One put or get for each block.
     MultiW,
@@ -86,7 +88,7 @@ pub enum Scheme {
     Sgrs,
 }
 
-/// A transfer, ready to be carried out. Borrows the layouts; its size does not depend on theirs.
+/// The plan of a transfer. Borrows the layouts; its size does not depend on theirs.
 ///
 /// ```
 /// use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};
@@ -117,8 +119,8 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// `Signature` if the sides have different elements; `Overlap` if two blocks of the receiving side (the target of
-    /// a put, the origin of a get) share a byte. Receiving layouts of more than 2^20 interleaved blocks, for which that
-    /// is not known, are unpacked in order.
+    /// a put, the origin of a get) share a byte. Receiving layouts of more than 2^20 interleaved blocks, for which this
+    /// is not decided, are unpacked in order.
     pub fn new(
         origin: &'a TypeMap,
         target: &'a TypeMap,
@@ -131,7 +133,7 @@ impl<'a> Plan<'a> {
         Ok(Self { scheme, origin, target, limits, segment: cut_offs.segment })
     }
 
-    /// A plan with the scheme that the caller chooses, for measurements and tests.
+    /// A plan with a scheme chosen by the caller, for measurements and tests.
     ///
     /// ```
     /// use farside_datatype::{CutOffs, Datatype, DatatypeErrorKind, Direction, Named, Plan, PlanLimits, Scheme};
@@ -147,8 +149,8 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// Those of [`Plan::new`], and `Scheme` if the device, the direction or the layouts do not allow it: `Contiguous`
-    /// needs a block on both sides, `Mapped` mapped memory, `Generic` and `Sgrs` the target's help, `WriteGather` a put
-    /// and `ReadScatter` a get.
+    /// needs a block on both sides, `Mapped` mapped memory, `Generic` and `Sgrs` the target's participation,
+    /// `WriteGather` a put and `ReadScatter` a get.
     pub fn with_scheme(
         scheme: Scheme,
         origin: &'a TypeMap,
@@ -169,7 +171,8 @@ impl<'a> Plan<'a> {
             Scheme::MultiW => true,
         };
         if !allowed {
-            let cause = format!("{scheme:?} cannot {direction:?} between these layouts on this device");
+            let cause =
+                format!("scheme {scheme:?} does not support a {direction:?} between these layouts on this device");
             return Err(DatatypeError::new(DatatypeErrorKind::Scheme, call, cause));
         }
         Ok(Self { scheme, origin, target, limits, segment: cut_offs.segment })
@@ -187,8 +190,8 @@ impl<'a> Plan<'a> {
         self.descriptors_from(0)
     }
 
-    /// The messages from packed byte `packed` on, where one of them ends: for a rank that continues a transfer of which
-    /// it has carried out a part.
+    /// The messages from packed byte `packed` on, at which a message must begin: for a rank that continues a partly
+    /// completed transfer.
     #[must_use]
     pub fn descriptors_from(&self, packed: u64) -> Descriptors<'a> {
         let sge = self.limits.max_sge.max(1) as usize;
@@ -203,8 +206,8 @@ impl<'a> Plan<'a> {
         Descriptors::new(self.origin, self.target, packed, (origin, target), self.limits.max_message.max(1))
     }
 
-    /// The pieces of Generic as (packed byte, length): each is packed from that offset, sent as one message, and
-    /// unpacked to the same offset. Empty for the other schemes.
+    /// The pieces of the Generic scheme as (packed byte, length): each is packed from that offset, sent as one message,
+    /// and unpacked to the same offset. Empty for the other schemes.
     pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let size = if self.scheme == Scheme::Generic { self.origin.size() } else { 0 };
         let segment = self.segment.clamp(1, self.limits.max_message.max(1));
@@ -220,7 +223,7 @@ fn check(origin: &TypeMap, target: &TypeMap, direction: Direction, call: &'stati
     };
     let overlap = receiver.overlap();
     if let Overlap::At(at) = overlap {
-        let cause = format!("blocks of the {side}, which receives, overlap at byte {at}");
+        let cause = format!("blocks of the receiving side, the {side}, overlap at byte {at}");
         return Err(DatatypeError::new(DatatypeErrorKind::Overlap, call, cause));
     }
     Ok(overlap)
@@ -247,7 +250,7 @@ fn choose(
     if overlap == Overlap::Undecided && limits.target_helps {
         return Scheme::Generic;
     }
-    // Pieces are at least the blocks of the side that has more, and fewer than those of both.
+    // There are at least as many pieces as blocks on the side with more blocks, and fewer than on both sides together.
     let (origin_blocks, target_blocks) = (origin.block_count(), target.block_count());
     let piece = size / origin_blocks.max(target_blocks);
     let gathers = limits.max_sge > 1 && target_blocks < origin_blocks;

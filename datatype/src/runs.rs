@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::shape::{Node, Shape};
 
-/// `count` blocks of `len` bytes, the first at `offset`, `stride` bytes from start to start.
+/// `count` blocks of `len` bytes, the first at `offset`, with starts `stride` bytes apart.
 ///
 /// ```
 /// use farside_datatype::{Datatype, Named, Run};
@@ -23,13 +23,13 @@ pub struct Run {
     pub offset: i64,
     /// Number of blocks, at least 1.
     pub count: u64,
-    /// Bytes from start to start; may be negative.
+    /// Distance between the starts of blocks in bytes; may be negative.
     pub stride: i64,
     /// Bytes of a block, at least 1.
     pub len: u64,
 }
 
-/// A level on the way down, and its next piece.
+/// A level on the stack of the walk, and its next piece.
 #[derive(Clone, Debug)]
 struct Frame<'a> {
     node: &'a Node,
@@ -41,7 +41,7 @@ struct Frame<'a> {
 #[derive(Clone, Debug)]
 pub struct Runs<'a> {
     stack: SmallVec<[Frame<'a>; 6]>,
-    /// The current run, and the one that follows it before the stack is consulted.
+    /// The current run, and the run that follows it before the stack is consulted.
     ready: Option<Run>,
     after: Option<Run>,
     /// The number of packed bytes that remain.
@@ -85,7 +85,7 @@ impl<'a> Runs<'a> {
         Run { offset: base + blocks.place(index), count: 1, stride: 0, len }
     }
 
-    /// Leaves out the first `skip` bytes of the current run's first block; the rest of that block becomes its own run.
+    /// Skips the first `skip` bytes of the current run's first block; the rest of that block becomes a run of its own.
     #[inline]
     fn cut_head(&mut self, skip: u64) {
         if skip > 0

@@ -8,26 +8,24 @@ use crate::kernels::{Class, PairClass};
 /// The maximum nesting depth of the levels of a layout, and of the constructors of a datatype.
 pub const MAX_DEPTH: usize = 64;
 
-/// Bytes of a buffer, without gaps between repetitions, that pack and unpack go through piece by piece: they stay in
-/// the nearest cache.
+/// Bytes of a tile of repetitions that pack and unpack process piece by piece, so that the tile stays in the L1 cache.
 const TILE_BYTES: u64 = 8192;
 
-/// Among this many blocks, one may be split in two, and the blocks still count as equal.
+/// Number of blocks among which one may be split in two while the blocks still count as equal.
 const BLOCKS_PER_SPLIT: u64 = 64;
 
 /// A level of the tree. Its first block in packed order starts at 0, and the only empty level is a `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// `count` blocks of `len` bytes, `stride` from start to start; one block has stride 0. Made by
-    /// [`Node::run`].
+    /// `count` blocks of `len` bytes with starts `stride` apart; a single block has stride 0. Created by [`Node::run`].
     Run { count: u64, stride: i64, len: u64, class: Class },
-    /// `count` times `inner`, `stride` from start to start.
+    /// `count` repetitions of `inner` with starts `stride` apart.
     Repeat { count: u64, stride: i64, inner: Arc<Inner> },
-    /// `inner` at each of these displacements.
+    /// `inner` at each of the displacements.
     Same { at: Arc<[i64]>, inner: Arc<Inner> },
     /// Blocks of different lengths.
     Blocks(Arc<[Block]>),
-    /// Different nodes, one after the other.
+    /// Different nodes in sequence.
     Parts(Arc<Parts>),
 }
 
@@ -50,7 +48,7 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) at: i64,
-    /// Packed bytes up to its end.
+    /// Number of packed bytes up to its end.
     pub(crate) end: u64,
 }
 
@@ -63,7 +61,7 @@ pub(crate) struct Parts {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) at: i64,
-    /// Packed bytes up to its end.
+    /// Number of packed bytes up to its end.
     pub(crate) end: u64,
     pub(crate) node: Node,
 }
@@ -81,7 +79,7 @@ impl Node {
         Node::Run { count, stride, len, class: Class::of(len as usize) }
     }
 
-    /// Its pieces: blocks, or nodes of the next level.
+    /// The pieces of a node: blocks, or nodes of the next level.
     pub(crate) fn pieces(&self) -> u64 {
         match self {
             Node::Run { count, .. } | Node::Repeat { count, .. } => *count,
@@ -91,7 +89,7 @@ impl Node {
         }
     }
 
-    /// The index of the piece that holds packed byte `skip`; the number of pieces if none does.
+    /// The index of the piece that holds packed byte `skip`; the number of pieces if `skip` is past the end.
     #[inline]
     pub(crate) fn piece_at(&self, skip: u64) -> u64 {
         match self {
@@ -103,7 +101,7 @@ impl Node {
         }
     }
 
-    /// Packed bytes before piece `index`, or of all pieces before the end.
+    /// Number of packed bytes before piece `index`.
     #[inline]
     pub(crate) fn packed_before(&self, index: u64) -> u64 {
         let before = (index as usize).checked_sub(1);
@@ -136,7 +134,7 @@ impl Node {
         }
     }
 
-    /// Whether the pieces of `other` are of the same kinds and lengths, so that the two are copied level by level.
+    /// Whether the pieces of `other` have the same kinds and lengths, so that the two can be copied level by level.
     pub(crate) fn is_alike(&self, other: &Node) -> bool {
         let alike = |a: &Arc<Inner>, b: &Arc<Inner>| Arc::ptr_eq(a, b) || a.node.is_alike(&b.node);
         match (self, other) {
@@ -166,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Its lowest byte, and one past the highest, whose distance its maker has checked.
+    /// The lowest byte, and one past the highest; their distance was checked on construction.
     fn reach(&self) -> (i64, i64) {
         let around = |reaches: &mut dyn Iterator<Item = (i64, i64)>| {
             reaches.fold((i64::MAX, i64::MIN), |(low, high), (from, to)| (low.min(from), high.max(to)))
@@ -191,7 +189,7 @@ impl Node {
         }
     }
 
-    /// The length of the node, if it is one block.
+    /// The length of the node, if it is a single block.
     pub(crate) fn block(&self) -> Option<u64> {
         match self {
             Node::Run { count: 1, len, .. } => Some(*len),
@@ -211,14 +209,14 @@ impl Node {
     }
 }
 
-/// A tree and its offset relative to the address that the caller passes.
+/// A tree and its offset relative to the base address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Offset of the first block in packed order.
     pub(crate) offset: i64,
     /// Packed bytes.
     pub(crate) size: u64,
-    /// The lowest byte, and one past the highest; both 0 for no bytes.
+    /// The lowest byte, and one past the highest; both 0 if empty.
     pub(crate) low: i64,
     pub(crate) high: i64,
     pub(crate) node: Node,
@@ -227,7 +225,7 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) const EMPTY: Shape = Shape { offset: 0, size: 0, low: 0, high: 0, node: Node::EMPTY };
 
-    /// `len` bytes from `offset` on; `None` if they reach past 2^63.
+    /// `len` bytes from `offset` on; `None` if an offset exceeds 2^63.
     pub(crate) fn block(offset: i64, len: u64) -> Option<Self> {
         if len == 0 {
             return Some(Self::EMPTY);
@@ -236,7 +234,7 @@ impl Shape {
         Some(Self { offset, size: len, low: offset, high, node: Node::run(1, 0, len) })
     }
 
-    /// The same bytes, `by` bytes further on.
+    /// The same shape, shifted by `by` bytes.
     pub(crate) fn shift(&self, by: i64, call: &'static str) -> Result<Self> {
         if self.size == 0 {
             return Ok(Self::EMPTY);
@@ -251,7 +249,7 @@ impl Shape {
         })
     }
 
-    /// `count` times this, `stride` from start to start; dimensions that continue each other become one.
+    /// `count` repetitions of this shape with starts `stride` apart; dimensions that continue each other are merged.
     pub(crate) fn repeat(&self, count: u64, stride: i64, call: &'static str) -> Result<Self> {
         if count == 0 || self.size == 0 {
             return Ok(Self::EMPTY);
@@ -259,7 +257,7 @@ impl Shape {
         if count == 1 {
             return Ok(self.clone());
         }
-        let too_far = || DatatypeError::overflow(call, "the reach of the type");
+        let too_far = || DatatypeError::overflow(call, "the true extent of the type");
         let size = size_limit(self.size.checked_mul(count), call)?;
         let last = i64::try_from(count - 1).ok().and_then(|n| n.checked_mul(stride)).ok_or_else(too_far)?;
         let low = self.low.checked_add(last.min(0)).ok_or_else(too_far)?;
@@ -284,7 +282,7 @@ impl Shape {
         Ok(Self { offset: self.offset, size, low, high, node })
     }
 
-    /// Whether its bytes have no gaps in packed order.
+    /// Whether its bytes are consecutive in packed order.
     pub(crate) fn is_contiguous(&self) -> bool {
         self.size == 0 || self.node.block().is_some()
     }
@@ -296,7 +294,7 @@ fn size_limit(size: Option<u64>, call: &'static str) -> Result<u64> {
 }
 
 fn too_deep(call: &'static str) -> DatatypeError {
-    DatatypeError::new(DatatypeErrorKind::TooDeep, call, format!("more than {MAX_DEPTH} levels of layout"))
+    DatatypeError::new(DatatypeErrorKind::TooDeep, call, format!("the layout has more than {MAX_DEPTH} levels"))
 }
 
 fn inner(node: Node, size: u64, call: &'static str) -> Result<Arc<Inner>> {
@@ -313,7 +311,7 @@ fn inner(node: Node, size: u64, call: &'static str) -> Result<Arc<Inner>> {
     Ok(Arc::new(Inner { in_tile: (TILE_BYTES / span.max(1)) as u32, span, node, size, low, depth, pair }))
 }
 
-/// Shapes one after the other in packed order; neighbours are merged when they are added.
+/// A sequence of shapes in packed order; neighbours are merged when they are added.
 pub(crate) struct Sequence {
     call: &'static str,
     parts: Vec<(i64, u64, Node)>,
@@ -335,7 +333,7 @@ impl Sequence {
         self.low = self.low.min(shape.low);
         self.high = self.high.max(shape.high);
         if self.high.checked_sub(self.low).is_none() {
-            return Err(DatatypeError::overflow(self.call, "the reach of the type"));
+            return Err(DatatypeError::overflow(self.call, "the true extent of the type"));
         }
         if let Some((at, size, last)) = self.parts.last_mut()
             && let Some(merged) = merge(last, shape.offset - *at, &shape.node)
@@ -359,7 +357,7 @@ impl Sequence {
         let node = if self.parts.iter().all(|(_, _, node)| *node == first) {
             let stride = self.parts[1].0 - offset;
             if self.parts.windows(2).all(|pair| pair[1].0 - pair[0].0 == stride) {
-                // Low and high of one: unknown here, and known for the whole.
+                // The bounds of a single element are not computed here, only those of the whole.
                 let one = Shape { offset, size: first_size, low: offset, high: offset, node: first };
                 let whole = one.repeat(self.parts.len() as u64, stride, self.call)?;
                 return Ok(Shape { low, high, ..whole });
@@ -389,8 +387,8 @@ impl Sequence {
 }
 
 impl Sequence {
-    /// The places of blocks of one length, and that length, if only a few blocks must be split for that: a list of
-    /// equal blocks takes half the memory, and is copied faster.
+    /// The offsets of blocks of one length, and that length, if only a few blocks must be split to make all equal: a
+    /// list of equal blocks takes half the memory, and is copied faster.
     fn almost_equal(&self) -> Option<(Arc<[i64]>, u64)> {
         let lens = || self.parts.iter().map(|(_, _, node)| node.block());
         let len = lens().try_fold(u64::MAX, |least, len| Some(least.min(len?)))?;
@@ -408,7 +406,7 @@ impl Sequence {
     }
 }
 
-/// `last`, then `next` at `distance` from it, as one level: blocks that touch, and vectors that continue.
+/// Merges `last` and `next`, at `distance` from it, into one level: adjacent blocks, and vectors that continue.
 fn merge(last: &Node, distance: i64, next: &Node) -> Option<Node> {
     let (Node::Run { count, stride, len, .. }, Node::Run { count: more, stride: by, len: next_len, .. }) = (last, next)
     else {

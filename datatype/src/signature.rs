@@ -2,13 +2,13 @@
 
 /// The prime 2^61 - 1: products of two residues fit 128 bits, and reduction takes two additions.
 const PRIME: u64 = (1 << 61) - 1;
-/// The point at which the polynomial is evaluated; any residue of large order would serve.
+/// The point at which the polynomial is evaluated; any residue of large order is suitable.
 const BASE: u64 = 0x0f3b_9a2c_71d4_e865;
 
 /// Number, order and type of elements: the number, and the polynomial whose coefficients are the elements' codes,
-/// evaluated at a fixed point of a prime field. Signatures are joined and repeated without their elements, so the
-/// signature of 2^40 elements costs 40 steps. Two different signatures of n elements agree with a probability of about
-/// n / 2^61.
+/// evaluated at a fixed point of a prime field. Signatures are concatenated and repeated without visiting the elements,
+/// so the signature of 2^40 elements takes 40 steps. Two different signatures of n elements agree with a probability of
+/// about n / 2^61.
 ///
 /// ```
 /// use farside_datatype::{Datatype, Named};
@@ -23,12 +23,12 @@ const BASE: u64 = 0x0f3b_9a2c_71d4_e865;
 pub struct Signature {
     hash: u64,
     elements: u64,
-    /// The code of the elements if all have the same, otherwise [`SEVERAL`]. The hash does not tell it for every
-    /// number: that of a multiple of the order of [`BASE`], such as 2^60 - 1, is 0 for all codes.
+    /// The code of the elements if all have the same code, otherwise [`SEVERAL`]. The hash alone does not determine it:
+    /// for a multiple of the order of [`BASE`], such as 2^60 - 1 elements, it is 0 for all codes.
     code: u8,
 }
 
-/// The code of no elements, and of elements of several codes.
+/// The code of an empty signature, and that of elements with different codes.
 const SEVERAL: u8 = u8::MAX;
 
 impl Default for Signature {
@@ -61,22 +61,22 @@ fn power(mut exponent: u64) -> u64 {
 }
 
 impl Signature {
-    /// No elements.
+    /// The empty signature.
     pub(crate) const NONE: Self = Self { hash: 0, elements: 0, code: SEVERAL };
 
-    /// One element.
+    /// The signature of one element.
     pub(crate) fn element(code: u8) -> Self {
         Self { hash: u64::from(code) + 1, elements: 1, code }
     }
 
-    /// A signature from the wire; `None` if no signature has these numbers.
+    /// Decodes a signature; `None` if no signature has these numbers.
     pub(crate) fn from_parts(hash: u64, elements: u64, code: u8) -> Option<Self> {
         let signature = Self { hash, elements, code };
         let is_one = code == SEVERAL || elements > 0 && Self::element(code).repeat(elements) == signature;
         (hash < PRIME && (elements > 0 || hash == 0) && is_one).then_some(signature)
     }
 
-    /// These elements, then those of `next`.
+    /// These elements followed by those of `next`.
     pub(crate) fn then(self, next: Self) -> Self {
         Self {
             hash: add(multiply(self.hash, power(next.elements)), next.hash),
@@ -105,7 +105,7 @@ impl Signature {
         result
     }
 
-    /// The code of the elements if all have the same.
+    /// The code of the elements if all have the same code.
     pub(crate) fn uniform(self) -> Option<u8> {
         (self.code != SEVERAL).then_some(self.code)
     }
@@ -121,7 +121,7 @@ impl Signature {
         self.elements
     }
 
-    /// The hash of their types in their order.
+    /// The hash of the element types in order.
     #[must_use]
     pub fn hash(self) -> u64 {
         self.hash

@@ -12,21 +12,21 @@ use crate::signature::Signature;
 
 /// A message of some datatype (MPI-4.1 §5.1: type map and type signature): its bytes in packed order, normalized.
 ///
-/// Memory does not grow with counts, only with the lists that indexed and struct types were given. Made by
+/// Its memory does not depend on counts, only on the length of the lists of indexed and struct types. Created by
 /// [`Datatype::message`](crate::Datatype::message), or from its wire form ([`TypeMap::from_wire`]). Offsets are
 /// relative to the address that the transfer is given, and may be negative.
 ///
 /// ```
 /// use farside_datatype::{Datatype, Named, TypeMap};
 ///
-/// // A column of a 3 x 3 matrix of bytes, packed, and unpacked to a row of another.
+/// // A column of a 3 x 3 matrix of bytes is packed, and unpacked to a row of another matrix.
 /// let column = Datatype::vector(3, 1, 3, &Named::Byte.into())?.message(1)?;
 /// let row = Datatype::contiguous(3, &Named::Byte.into())?.message(1)?;
 /// let (from, mut packed, mut to) = ([1, 2, 3, 4, 5, 6, 7, 8, 9], [0; 3], [0; 9]);
 /// assert_eq!(column.pack(&from, 0, 0, &mut packed)?, 3);
 /// assert_eq!(row.unpack(&packed, 0, &mut to, 0)?, 3);
 /// assert_eq!(to, [1, 4, 7, 0, 0, 0, 0, 0, 0]);
-/// // The same in one pass; and the layout as another rank gets it.
+/// // The same in one pass; and the layout as another rank receives it.
 /// column.copy(&from, 0, &row, &mut to, 0)?;
 /// assert_eq!(TypeMap::from_wire(&column.to_wire())?, column);
 /// # Ok::<(), farside_datatype::DatatypeError>(())
@@ -35,8 +35,7 @@ use crate::signature::Signature;
 pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
-    /// The cached result of [`TypeMap::overlap`], shared with clones; `None` where computing it costs less than a
-    /// look-up.
+    /// The cached result of [`TypeMap::overlap`], shared with clones; `None` if computing it costs less than a look-up.
     pub(crate) overlap: Known,
 }
 
@@ -52,7 +51,7 @@ impl PartialEq for TypeMap {
 impl Eq for TypeMap {}
 
 impl TypeMap {
-    /// No bytes.
+    /// The empty message.
     pub const EMPTY: TypeMap = TypeMap { shape: Shape::EMPTY, signature: Signature::NONE, overlap: None };
 
     pub(crate) fn new(shape: Shape, signature: Signature) -> Self {
@@ -94,7 +93,7 @@ impl TypeMap {
         Named::ALL.get(usize::from(self.signature.uniform()?)).copied()
     }
 
-    /// Checks that both have the same elements in the same order, as the two sides of a transfer must.
+    /// Checks that both sides of a transfer have the same elements in the same order.
     ///
     /// # Errors
     /// `Signature`, with the elements and bytes of this one as the origin's.
@@ -142,7 +141,7 @@ impl TypeMap {
         Ok(Self::new(sequence.finish()?, named.signature()))
     }
 
-    /// An array of elements without gaps; `None` for a pair type, no elements, or too many.
+    /// A contiguous array of elements; `None` for a pair type, for no elements, and for too many.
     #[inline]
     pub(crate) fn of_array(named: Named, count: u64) -> Option<Self> {
         let bytes = (named.size() as u64).checked_mul(count).filter(|bytes| *bytes > 0 && named.pair().is_none())?;

@@ -1,8 +1,8 @@
-//! The compact wire form of a type map, for the rank that plans a transfer against it. Input is not trusted.
+//! The compact wire form of a type map, for the rank that plans a transfer against it. Input is validated.
 //!
-//! A version byte, the code of the signature's elements if all have the same, otherwise 255, then numbers in 7-bit
-//! groups, least significant first (LEB128), signed ones zigzag: hash and number of the signature's elements, offset of
-//! the first block, and the tree in prefix order, where a level is its tag and its numbers.
+//! It consists of a version byte, the code of the signature's elements if all have the same code, otherwise 255, then
+//! numbers in 7-bit groups, least significant first (LEB128), signed ones zigzag: hash and number of the signature's
+//! elements, offset of the first block, and the tree in prefix order, where a level is its tag and its numbers.
 
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::shape::{MAX_DEPTH, Node, Sequence, Shape};
@@ -21,7 +21,7 @@ const PARTS: u8 = 6;
 const CALL: &str = "TypeMap::from_wire";
 
 impl TypeMap {
-    /// The wire form. A vector takes about 20 bytes whatever its count.
+    /// Encodes the type map. A vector takes about 20 bytes, independent of its count.
     #[must_use]
     pub fn to_wire(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.signature.code()];
@@ -32,32 +32,33 @@ impl TypeMap {
         out
     }
 
-    /// A type map from its wire form, as a peer sent it.
+    /// Decodes a type map from the wire form that a peer has sent.
     ///
     /// The tree is rebuilt with the checks of the constructors, so every returned type map can be walked. It takes at
-    /// most about 50 bytes of memory for each byte of the form. The signature cannot be checked against the bytes: a
-    /// wrong one makes a transfer fail, or lets elements through as other types of the same total size.
+    /// most about 50 bytes of memory for each byte of the form. The signature cannot be checked against the layout: an
+    /// incorrect one makes a transfer fail, or lets elements pass as other types of the same total size.
     ///
     /// # Errors
-    /// `Wire` for anything that [`TypeMap::to_wire`] does not write, `Overflow` and `TooDeep` as the constructors.
+    /// `Wire` for anything that [`TypeMap::to_wire`] does not produce; `Overflow` and `TooDeep` as from the
+    /// constructors.
     pub fn from_wire(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader { bytes };
         if reader.byte()? != VERSION {
-            return Err(bad("unknown version"));
+            return Err(bad("the version is unknown"));
         }
         let code = reader.byte()?;
         let (hash, elements) = (reader.unsigned()?, reader.unsigned()?);
         let offset = reader.signed()?;
         let shape = reader.shape(0)?;
         if !reader.bytes.is_empty() {
-            return Err(bad("bytes after the end"));
+            return Err(bad("there are bytes after the end of the layout"));
         }
         let signature = Signature::from_parts(hash, elements, code)
             // Every element has at least one byte, so there are bytes if and only if there are elements.
             .filter(|signature| signature.elements() <= shape.size && (elements == 0) == (shape.size == 0))
-            .ok_or_else(|| bad("a signature that fits no such layout"))?;
+            .ok_or_else(|| bad("the signature does not match the layout"))?;
         if shape.size == 0 && offset != 0 {
-            return Err(bad("an offset of nothing"));
+            return Err(bad("an empty layout has an offset"));
         }
         Ok(Self::new(shape.shift(offset, CALL)?, signature))
     }
@@ -153,13 +154,13 @@ impl Reader<'_> {
             value |= bits << shift;
             if byte & 0x80 == 0 {
                 return if byte == 0 && shift > 0 {
-                    Err(bad("a number in more bytes than it needs"))
+                    Err(bad("an integer is not in its shortest encoding"))
                 } else {
                     Ok(value)
                 };
             }
         }
-        Err(bad("a number of more than 64 bits"))
+        Err(bad("an integer exceeds 64 bits"))
     }
 
     fn signed(&mut self) -> Result<i64> {
@@ -167,11 +168,11 @@ impl Reader<'_> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The number of entries of a list; each takes at least one byte, so that the input bounds the memory.
+    /// The number of entries of a list; each entry takes at least one byte, so the input length bounds the memory.
     fn entries(&mut self) -> Result<usize> {
-        let entries = usize::try_from(self.unsigned()?).map_err(|_| bad("too many entries"))?;
+        let entries = usize::try_from(self.unsigned()?).map_err(|_| bad("a list has too many entries"))?;
         if entries < 2 || entries > self.bytes.len() {
-            return Err(bad("a list of fewer than two entries, or of more than there are bytes"));
+            return Err(bad("the length of a list is less than 2 or exceeds the remaining bytes"));
         }
         Ok(entries)
     }
@@ -181,11 +182,11 @@ impl Reader<'_> {
         let mut at = 0_i64;
         let mut list = Vec::with_capacity(entries);
         for _ in 0..entries {
-            at = at.checked_add(self.signed()?).ok_or_else(|| bad("a displacement of more than 64 bits"))?;
+            at = at.checked_add(self.signed()?).ok_or_else(|| bad("a displacement exceeds 64 bits"))?;
             list.push(at);
         }
         if list.first() != Some(&0) {
-            return Err(bad("a level that does not start at 0"));
+            return Err(bad("the first child of a level does not start at offset 0"));
         }
         Ok(list)
     }
@@ -193,7 +194,7 @@ impl Reader<'_> {
     fn block(&mut self, at: i64) -> Result<Shape> {
         let len = self.unsigned()?;
         if len == 0 {
-            return Err(bad("an empty block"));
+            return Err(bad("a block is empty"));
         }
         Shape::block(at, len).ok_or_else(|| DatatypeError::overflow(CALL, "a block"))
     }
@@ -201,14 +202,14 @@ impl Reader<'_> {
     fn repeats(&mut self) -> Result<(u64, i64)> {
         let (count, stride) = (self.unsigned()?, self.signed()?);
         if count < 2 {
-            return Err(bad("a repetition of fewer than two"));
+            return Err(bad("a repetition has a count below 2"));
         }
         Ok((count, stride))
     }
 
     fn shape(&mut self, depth: usize) -> Result<Shape> {
         if depth > MAX_DEPTH {
-            let cause = format!("more than {MAX_DEPTH} levels of layout");
+            let cause = format!("the layout has more than {MAX_DEPTH} levels");
             return Err(DatatypeError::new(DatatypeErrorKind::TooDeep, CALL, cause));
         }
         match self.byte()? {

@@ -25,7 +25,7 @@ fn elements_big_endian_of_fixed_width() {
         pack(&Named::CFloatComplex.into(), 1, &complex),
         [1.0_f32.to_be_bytes(), 2.0_f32.to_be_bytes()].concat()
     );
-    // A pair without its padding.
+    // A pair is packed without its padding.
     let mut pair = [0xee; 8];
     pair[..2].copy_from_slice(&7_i16.to_ne_bytes());
     pair[4..].copy_from_slice(&9_i32.to_ne_bytes());
@@ -33,8 +33,8 @@ fn elements_big_endian_of_fixed_width() {
     assert_eq!(pack(&Named::Byte.into(), 3, &[1, 2, 3]), [1, 2, 3]);
 }
 
-/// Sizes are computed without a walk: neither over 2^50 elements, nor over the 2^55 of types each of which occurs twice
-/// in the next one.
+/// Sizes are computed without a walk over the elements: neither of a vector of 2^50 elements, nor of nested types with
+/// 2^55 elements.
 #[test]
 fn sizes_are_products() {
     let mixed =
@@ -74,7 +74,7 @@ fn value_that_does_not_fit_is_an_error() {
 
 #[test]
 fn long_double_is_binary128() {
-    // -3.5 and 1.0 as x87 has them, the padding full.
+    // -3.5 and 1.0 in the x87 format, with nonzero padding.
     let mut values = [0xee; 32];
     values[..10].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0xe0, 0x00, 0xc0]);
     values[16..26].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x3f]);
@@ -144,7 +144,7 @@ proptest! {
         }
         prop_assert_eq!(packed.unwrap(), expected.len());
         prop_assert_eq!(&out, &expected);
-        // Unpacking writes every byte of the message, and no other.
+        // Unpacking writes exactly the bytes of the message.
         let mut target = vec![0; buffer.len()];
         let mut wanted = target.clone();
         for (at, named) in &elements {

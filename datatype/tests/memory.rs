@@ -1,4 +1,4 @@
-//! A datatype takes a few words whatever its counts, and a walk over it allocates nothing.
+//! A datatype takes a few words, independent of its counts, and a walk over it allocates nothing.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,21 +11,21 @@ thread_local! {
     static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count for each thread, so that the test harness does not change it.
+/// The system allocator with a counter per thread, so that the test harness does not affect it.
 struct Counting;
 
-// SAFETY: every call goes to `System` as it came; the count allocates nothing.
+// SAFETY: every call is forwarded unchanged to `System`; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         BYTES.set(BYTES.get().wrapping_add(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         BYTES.set(BYTES.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -37,11 +37,11 @@ static COUNTING: Counting = Counting;
 fn datatype_of_ten_million_blocks_below_200_bytes() {
     const BLOCKS: u64 = if cfg!(miri) { 10_000 } else { 10_000_000 };
     drop(std::hint::black_box(Box::new(0)));
-    assert!(ALLOCATIONS.get() > 0, "the counter does not count");
+    assert!(ALLOCATIONS.get() > 0, "the allocator does not count");
     let before = BYTES.get();
     let vector = Datatype::vector(BLOCKS, 1, 3, &Named::Double.into()).unwrap();
     let held = BYTES.get().wrapping_sub(before);
-    assert!(held > 0, "the counter does not count");
+    assert!(held > 0, "the allocator does not count");
     assert!(held + size_of::<Datatype>() < 200, "{held} bytes");
     assert_eq!((vector.size(), vector.extent()), (BLOCKS * 8, (BLOCKS as i64 - 1) * 24 + 8));
 

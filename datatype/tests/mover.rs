@@ -3,7 +3,7 @@
 
 use farside_datatype::{Datatype, Mover, Named, TypeMap};
 
-/// Inverts what it copies.
+/// A mover that inverts the bytes that it copies.
 struct Inverting;
 
 impl Mover for Inverting {
@@ -11,13 +11,13 @@ impl Mover for Inverting {
 
     unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
         assert!(N <= 64);
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { Self::long(from, to, N) };
     }
 
     unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
         for i in 0..len {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the caller's contract.
             unsafe { to.add(i).write(!from.add(i).read()) };
         }
     }
@@ -33,7 +33,7 @@ fn check(map: &TypeMap, other: &TypeMap) {
     assert!(plain.iter().zip(&inverted).all(|(a, b)| *a == !*b), "{map:?} packed");
     let (mut wanted, mut target) = (vec![9; room], vec![9; room]);
     other.unpack(&inverted, 0, &mut wanted, 0).unwrap();
-    // SAFETY: both messages lie in buffers of their own.
+    // SAFETY: the messages lie in separate buffers.
     let copied = unsafe { map.copy_raw::<Inverting>(source.as_ptr(), other, target.as_mut_ptr(), 0, u64::MAX) };
     assert_eq!(copied, Ok(size));
     assert_eq!(target, wanted, "{map:?} copied to {other:?}");

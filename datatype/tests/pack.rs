@@ -4,7 +4,7 @@ use crate::common::{Naive, Script, bytes};
 use farside_datatype::{Datatype, DatatypeErrorKind, Named, TypeMap};
 use proptest::prelude::*;
 
-/// A buffer that holds the message, filled with a pattern, and the index of address 0 in it.
+/// A buffer that holds the message, filled with a pattern, and the index of offset 0 in it.
 fn buffer(map: &TypeMap, seed: u8) -> (Vec<u8>, usize) {
     let low = map.true_lb().min(0).unsigned_abs() as usize + 3;
     let len = low + map.true_ub().max(0) as usize + 3;
@@ -49,7 +49,7 @@ fn check(map: &TypeMap, piece: usize) {
     assert_eq!(target, expected);
 }
 
-/// Vectors of short blocks around the lengths of the loops, those of every second element too.
+/// Vectors of short blocks, with lengths around the classes of the loops, including vectors of every second element.
 #[test]
 fn many_short_blocks() {
     let byte = Datatype::from(Named::Byte);
@@ -63,7 +63,7 @@ fn many_short_blocks() {
     }
 }
 
-/// Blocks whose places share sets of a cache.
+/// Blocks whose addresses share cache sets.
 #[test]
 fn blocks_at_distances_of_pages() {
     let byte = Datatype::from(Named::Byte);
@@ -129,7 +129,7 @@ fn large_messages_of_rows() {
     }
 }
 
-/// Large messages whose rows share bytes: the bytes that are packed later stay.
+/// Large messages whose rows share bytes: the bytes that come later in packed order are kept.
 #[test]
 fn large_messages_of_rows_that_overlap() {
     let byte = Datatype::from(Named::Byte);
@@ -167,7 +167,7 @@ fn every_kernel_length_and_stride() {
     }
 }
 
-/// Like [`check`], from every kind of place to every other, `at` bytes into memory of exactly the required size.
+/// Like [`check`], between every two kinds of layouts, `at` bytes into memory of exactly the required size.
 fn check_ranges(map: &TypeMap, at: usize) {
     let offsets = offsets(map);
     let origin = at + map.true_lb().min(0).unsigned_abs() as usize;
@@ -197,8 +197,8 @@ fn check_ranges(map: &TypeMap, at: usize) {
     }
 }
 
-/// Every kernel in every kind of level: lists, blocks of several lengths, parts, nested strides, all of it repeated
-/// apart, interleaved and backwards.
+/// Every kernel in every kind of level: lists, blocks of several lengths, parts, nested strides, each repeated with
+/// gaps, interleaved and backwards.
 #[test]
 fn every_kernel_in_every_level() {
     let byte = Datatype::from(Named::Byte);
@@ -227,7 +227,8 @@ fn every_kernel_in_every_level() {
     }
 }
 
-/// Pairs of blocks, once, some times, often, and always at the same place; and few blocks inside another level.
+/// Pairs of blocks, repeated once, a few times, many times, and always at the same address; and few blocks inside
+/// another level.
 #[test]
 fn structures_of_two_and_vectors_of_few() {
     let byte = Datatype::from(Named::Byte);
@@ -250,7 +251,7 @@ fn structures_of_two_and_vectors_of_few() {
     }
 }
 
-/// Structures of a few short blocks in any order, whose repetitions are apart, interleaved and backwards.
+/// Structures of a few short blocks in any order, repeated with gaps, interleaved and backwards.
 #[test]
 fn small_structures_in_any_order() {
     let byte = Datatype::from(Named::Byte);
@@ -282,7 +283,8 @@ fn small_structures_in_any_order() {
     }
 }
 
-/// A list of equal blocks of which some touch, so that they are one twice as long, and one that is longer by less.
+/// A list of equal blocks, some of which are adjacent and form a block of twice the length, and one slightly longer
+/// block.
 #[test]
 fn lists_of_almost_equal_blocks() {
     let byte = Datatype::from(Named::Byte);
@@ -299,7 +301,7 @@ fn lists_of_almost_equal_blocks() {
     }
 }
 
-/// Lists, blocks and parts to those of the same lengths at other places, and to some of other lengths.
+/// Copies of lists, blocks and parts to layouts of the same lengths at other offsets, and to some of other lengths.
 #[test]
 fn copy_between_lists_of_the_same_lengths() {
     let byte = Datatype::from(Named::Byte);
@@ -333,7 +335,8 @@ fn copy_between_lists_of_the_same_lengths() {
     }
 }
 
-/// Blocks that share bytes: the last in packed order stays, also where pieces of repetitions are moved one by one.
+/// Blocks that share bytes: the last one in packed order is kept, also where pieces of repetitions are moved one by
+/// one.
 #[test]
 fn shared_bytes_last_wins() {
     let ints = Datatype::hindexed(&[1, 2, 1], &[0, 6, 1], &Named::Int.into()).unwrap();
@@ -363,9 +366,9 @@ fn copy_of_other_elements_is_an_error() {
     let (ints, floats) = (message(Named::Int, 2), message(Named::Float, 2));
     let error = ints.copy(&[0; 8], 0, &floats, &mut [0; 8], 0).unwrap_err();
     assert_eq!(error.kind(), DatatypeErrorKind::Signature);
-    assert!(error.to_string().contains("2 elements on both sides, but of different types"), "{error}");
+    assert!(error.to_string().contains("2 elements on both sides, but with different types"), "{error}");
     let error = ints.copy(&[0; 8], 0, &message(Named::Int, 3), &mut [0; 12], 0).unwrap_err();
-    assert!(error.to_string().contains("2 elements (8 bytes) at the origin and 3 elements (12 bytes)"), "{error}");
+    assert!(error.to_string().contains("2 elements (8 bytes) at the origin, but 3 elements (12 bytes)"), "{error}");
 }
 
 proptest! {
@@ -399,7 +402,7 @@ proptest! {
         naive_unpack(&offsets(&target), &naive_pack(&offsets(&origin), &source, at), &mut expected, to_at);
         prop_assert_eq!(origin.copy(&source, at, &target, &mut got, to_at).unwrap() as u64, origin.size());
         prop_assert_eq!(got, expected);
-        // To the same layout further apart, and from any cut: packed order is the same on both sides.
+        // Copies to the same layout with larger gaps, starting at any byte: packed order is the same on both sides.
         let wide = Datatype::resized(&naive.datatype, naive.lb() - 5, naive.extent() + 40).unwrap();
         let wide = wide.message(count).unwrap();
         let (mut expected, wide_at) = buffer(&wide, 3);

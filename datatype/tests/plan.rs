@@ -19,7 +19,7 @@ const ALL: [Scheme; 8] = [
     Scheme::Sgrs,
 ];
 
-/// The index of address 0 in the buffers of the tests below.
+/// The index of offset 0 in the buffers of the tests below.
 fn base(map: &TypeMap) -> usize {
     map.true_lb().min(0).unsigned_abs() as usize + 5
 }
@@ -32,12 +32,12 @@ fn at(map: &TypeMap, offset: i64) -> usize {
     (base(map) as i64 + offset) as usize
 }
 
-/// One side's bytes of a message, in packed order.
+/// The bytes of a message on one side, in packed order.
 fn list(blocks: &[(i64, u64)]) -> Vec<i64> {
     blocks.iter().flat_map(|(offset, len)| *offset..offset + *len as i64).collect()
 }
 
-/// Carries out the plan in the simplest way, from `from` into `to`.
+/// Executes the plan in the simplest way, from `from` into `to`.
 fn carry_out(plan: &Plan<'_>, direction: Direction, origin: &TypeMap, target: &TypeMap, from: &[u8], to: &mut [u8]) {
     let (source, sink) = match direction {
         Direction::Put => (origin, target),
@@ -140,7 +140,7 @@ fn cut_offs() -> impl Strategy<Value = CutOffs> {
     )
 }
 
-/// `n` ints as a nest of vectors, strides of either sign: (divisor index, gap, backwards) for each level.
+/// `n` ints as nested vectors with strides of either sign: (divisor index, gap, backwards) for each level.
 fn vectors(n: u64, levels: &[(prop::sample::Index, i64, bool)]) -> TypeMap {
     let mut left = n;
     let mut t = Datatype::from(Named::Int);
@@ -227,7 +227,7 @@ fn scheme(origin: &TypeMap, target: &TypeMap, direction: Direction, limits: Plan
 
 #[test]
 fn sgrs_sends_blocks_by_max_sge() {
-    // The paper's columns: one message for `max_sge` rows, where Multi-W sends one a row.
+    // The paper's columns: one message for `max_sge` rows, where Multi-W sends one message per row.
     for (rows, sge) in [(64, 8), (128, 30), (128, 64), (7, 30)] {
         let map = columns(rows, 512);
         let limits = PlanLimits { max_sge: sge, ..LIMITS };
@@ -271,7 +271,7 @@ fn choice_by_layout_and_device() {
     assert_eq!(scheme(&wide, &wide, Get, LIMITS), Scheme::MultiW);
     assert_eq!(scheme(&middle, &flat(&middle), Put, LIMITS), Scheme::WriteGather);
     assert_eq!(scheme(&middle, &flat(&middle), Get, LIMITS), Scheme::ReadScatter);
-    // If the target cannot help, the scheme is one that the origin can carry out alone.
+    // If the target does not participate, the origin can execute the chosen scheme alone.
     let alone = PlanLimits { target_helps: false, ..LIMITS };
     assert_eq!(scheme(&narrow, &narrow, Put, alone), Scheme::MultiW);
     assert_eq!(scheme(&narrow, &flat(&narrow), Put, alone), Scheme::WriteGather);
@@ -302,6 +302,6 @@ fn scheme_that_the_device_lacks_is_an_error() {
     ] {
         let error = Plan::with_scheme(scheme, &map, &flat, direction, alone, &CutOffs::default()).unwrap_err();
         assert_eq!(error.kind(), DatatypeErrorKind::Scheme, "{scheme:?}");
-        assert!(error.to_string().contains("leave the scheme to the planner"));
+        assert!(error.to_string().contains("let the planner choose the scheme"));
     }
 }

@@ -23,7 +23,7 @@ fn expand_runs(map: &TypeMap, from: u64, len: u64) -> Vec<i64> {
 
 #[test]
 fn overlap_of_interleaved_strides_of_any_count() {
-    // Single bytes at 1000 i + 7 j + 5 k: two meet when j can differ by 5 and k by 7.
+    // Single bytes at 1000 i + 7 j + 5 k: two of them coincide if j can differ by 5 and k by 7.
     let far = |j, k, sign: i64| {
         let byte = farside_datatype::Named::Byte.into();
         let row = Datatype::hvector(k, 1, 5 * sign, &byte).unwrap();
@@ -35,7 +35,7 @@ fn overlap_of_interleaved_strides_of_any_count() {
     assert_eq!(far(6, 8, 1), Overlap::At(35));
     assert_eq!(far(6, 8, -1), Overlap::At(0));
     assert_eq!(far(5, 8, -1), Overlap::None);
-    // Too many ways, and too many blocks.
+    // Too many index differences, and too many blocks.
     let byte = farside_datatype::Named::Byte.into();
     let line = Datatype::hvector(1 << 30, 1, (1 << 31) + 1, &byte).unwrap();
     let lines = Datatype::hvector(1 << 30, 1, 1 << 31, &line).unwrap();

@@ -1,4 +1,4 @@
-//! Datatypes by hand: predefined types, normal form, bounds, limits, errors, contents.
+//! Hand-written datatype tests: predefined types, normal form, bounds, limits, errors, contents.
 
 use farside_datatype::{
     Darray, Datatype, DatatypeErrorKind, Distribution, MAX_DEPTH, Named, Order, Overlap, Run, Subarray, TypeMap,
@@ -16,7 +16,7 @@ fn one_run(offset: i64, count: u64, stride: i64, len: u64) -> Vec<Run> {
     vec![Run { offset, count, stride, len }]
 }
 
-/// This holds even where the hash of a signature is 0 for every element, as for 2^60 - 1 equal ones.
+/// This holds even if the hash of a signature is 0 for every element type, as for 2^60 - 1 equal elements.
 #[test]
 fn element_of_overlapping_vector_is_known_for_every_count() {
     let of = |named, count| Datatype::vector(count, 1, 0, &t(named)).unwrap().message(1).unwrap();
@@ -135,7 +135,7 @@ fn zero_counts_have_no_bytes_and_no_extent() {
         assert_eq!(t.message(u64::MAX).unwrap(), TypeMap::EMPTY);
         assert_eq!(t.signature().elements(), 0);
     }
-    // The type has no bytes, but it has bounds, and these count.
+    // The type has no bytes, but its bounds count.
     let gap = Datatype::resized(&Datatype::contiguous(0, &int).unwrap(), 0, 10).unwrap();
     let three = Datatype::contiguous(3, &gap).unwrap();
     assert_eq!((three.size(), three.extent()), (0, 30));
@@ -147,7 +147,7 @@ fn counts_of_2_to_the_40() {
     assert_eq!((t40.size(), t40.extent()), (1 << 42, (1 << 43) - 4));
     let message = t40.message(3).unwrap();
     let at = (1_u64 << 42) * 2 + 4 * 1000 + 1;
-    // The first of the third: the extent ends with the last element.
+    // The first element of the third block: the extent ends with the last element.
     assert_eq!(message.blocks(at).next(), Some((2 * ((1 << 43) - 4) + 8000 + 1, 3)));
     let longs = Datatype::contiguous(1 << 40, &t(Named::Int64)).unwrap();
     assert_eq!(longs.signature(), Datatype::vector(1 << 20, 1 << 20, 1 << 21, &t(Named::Int64)).unwrap().signature());
@@ -227,7 +227,7 @@ fn nesting_beyond_the_limit_is_an_error() {
         deep = Datatype::contiguous(1, &deep).unwrap();
     }
     assert_eq!(Datatype::contiguous(1, &deep).unwrap_err().kind(), DatatypeErrorKind::TooDeep);
-    // Overlapping strides never merge, and reach no further the deeper they are.
+    // Overlapping strides never merge, and deeper nesting does not increase their span.
     let mut levels = Ok(t(Named::Int));
     for _ in 0..MAX_DEPTH {
         levels = levels.and_then(|t| Datatype::hvector(2, 2, 1, &t));

@@ -4,7 +4,7 @@ use crate::common::{Naive, Script};
 use farside_datatype::{Datatype, DatatypeErrorKind, MAX_DEPTH, Named, TypeMap};
 use proptest::prelude::*;
 
-/// Checks invariants of every type map, however it was made. Walks a bounded part of it.
+/// Checks invariants that every type map has, however it was created. Walks a bounded part of it.
 fn walk(map: &TypeMap) {
     let mut left = 0;
     for from in [0, map.size() / 2, map.size().saturating_sub(1)] {
@@ -51,7 +51,7 @@ fn hostile_forms_are_errors() {
     let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let forms: [(&[u8], Vec<u8>); 11] = [
         (&[1, 4, 5, 1, 0], vec![1, 8]),
-        // The code of elements other than those of the hash, and the code of none.
+        // An element code that contradicts the hash, and the code of an empty signature.
         (&[2, 3, 5, 1, 0], vec![1, 8]),
         (&[2, 4, 0, 0, 0], vec![0]),
         (&head, vec![9]),

@@ -1,14 +1,14 @@
 //! Rust source generated from the tables: the exported functions, and the constants.
 //!
-//! Every function has one body, which converts the parameters to the types of `arguments.rs` and checks them as far as
-//! the prototype allows, and two symbols. The int form and its `_c` twin call one function.
+//! Every function has two symbols and one body, which converts the parameters to the types of `arguments.rs` and checks
+//! them as far as the prototype allows. The int form and its `_c` twin call one function.
 
 use std::fmt::Write;
 
 use crate::table::{Constant, Function, Mark, Parameter, Table};
 
-/// Functions whose first part does the usual case: see `entry::Usual`.
-const AT_ONCE: [&str; 14] = [
+/// Functions with a fast path for the usual case: see `entry::Usual`.
+const FAST_PATH: [&str; 14] = [
     "MPI_Send",
     "MPI_Isend",
     "MPI_Irecv",
@@ -23,6 +23,20 @@ const AT_ONCE: [&str; 14] = [
     "MPI_Win_flush",
     "MPI_Win_lock",
     "MPI_Win_unlock",
+];
+
+/// Window functions that threads may execute without the lock: see `entry::enter_unless`.
+const WITHOUT_LOCK: [&str; 10] = [
+    "MPI_Put",
+    "MPI_Get",
+    "MPI_Accumulate",
+    "MPI_Get_accumulate",
+    "MPI_Fetch_and_op",
+    "MPI_Compare_and_swap",
+    "MPI_Win_flush",
+    "MPI_Win_flush_all",
+    "MPI_Win_flush_local",
+    "MPI_Win_flush_local_all",
 ];
 
 /// The exported functions.
@@ -71,14 +85,14 @@ fn is_handle(parameter: &Parameter) -> bool {
     parameter.base.starts_with("MPI_") && !matches!(base.as_str(), "c_int" | "i64" | "Status" | "Callback" | "Opaque")
 }
 
-/// The function whose implementation an exported function uses: itself, or the function that has replaced it.
+/// The function whose implementation an exported function calls: itself, or the function that has replaced it.
 fn model<'a>(table: &'a Table, function: &'a Function) -> &'a Function {
-    let now = table.functions().find(|other| Some(&other.name) == function.now.as_ref());
-    now.filter(|now| now.parameters.len() == function.parameters.len()).unwrap_or(function)
+    let replacement = table.functions().find(|other| Some(&other.name) == function.replacement.as_ref());
+    replacement.filter(|new| new.parameters.len() == function.parameters.len()).unwrap_or(function)
 }
 
 /// The large-count form of a function, if the two forms differ only in the width of counts.
-fn twin<'a>(table: &'a Table, function: &Function) -> Option<&'a Function> {
+fn large_form<'a>(table: &'a Table, function: &Function) -> Option<&'a Function> {
     let find = |name: &str| table.functions().find(|other| other.name == name);
     let (int, large) = (find(function.base())?, find(&format!("{}_c", function.base()))?);
     (int.parameters.len() == large.parameters.len()).then_some(large)
@@ -86,12 +100,12 @@ fn twin<'a>(table: &'a Table, function: &Function) -> Option<&'a Function> {
 
 /// The name of the implementation.
 fn implementation(table: &Table, function: &Function) -> String {
-    let name = if twin(table, function).is_some() { function.base() } else { &function.name };
+    let name = if large_form(table, function).is_some() { function.base() } else { &function.name };
     name.strip_prefix("MPI_").expect("a name of MPI").to_lowercase()
 }
 
-/// The blocking function of which a function of chapter 6 is a form (or itself), and the form, which stands for the
-/// last parameters, those that only this form has. `None` for functions of other chapters.
+/// For a function of chapter 6: its blocking function, and its form, which takes the last parameters, those that only
+/// this form has. `None` for functions of other chapters.
 fn form<'a>(table: &'a Table, module: &str, function: &'a Function) -> Option<(&'a Function, &'static str)> {
     if module != "collective" {
         return None;
@@ -107,7 +121,7 @@ fn form<'a>(table: &'a Table, module: &str, function: &'a Function) -> Option<(&
     })
 }
 
-/// Whether a parameter of type `void *` is the address of a pointer, to which the function writes.
+/// Whether a parameter of type `void *` is the address of a pointer that the function writes.
 fn is_pointer_out(parameters: &[Parameter], at: usize) -> bool {
     let Parameter { base, constant, stars, name, .. } = &parameters[at];
     let gets = parameters.iter().any(|parameter| parameter.name == "flag");
@@ -115,7 +129,7 @@ fn is_pointer_out(parameters: &[Parameter], at: usize) -> bool {
     base == "void" && *stars == 1 && !constant && is_written
 }
 
-/// The argument that the implementation takes for a parameter; `wide` if the parameter has 64 bits in the twin.
+/// The argument of the implementation for a parameter; `wide` if the parameter has 64 bits in the `_c` form.
 fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
     let Parameter { name, constant, stars, array, .. } = parameter;
     let base = base_type(&parameter.base);
@@ -130,7 +144,7 @@ fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
         ("c_char", 1, false, false) => format!("TextOut::new({raw}, \"{name}\")"),
         ("c_int", 1, false, false) if name == "argc" => raw,
         ("Status", 1, false, false) if module != "status" => format!("StatusOut::new({raw})"),
-        // Edge weights are lists, or constants.
+        // Edge weights are lists or constants.
         ("c_int", 1, false, true) if name.ends_with("weights") => format!("List::new({raw}, \"{name}\")"),
         ("c_int", 1, false, false) if name.ends_with("weights") => format!("ListOut::new({raw}, \"{name}\")"),
         (_, 1, true, true) if wide => format!("Longs::{width}({raw}, \"{name}\")"),
@@ -150,7 +164,7 @@ fn rust_name(name: &str) -> String {
 /// freed; for a function that makes an object with a given error handler, the new object.
 fn object(function: &Function) -> String {
     let is_object = |p: &&Parameter| matches!(base_type(&p.base).as_str(), "Comm" | "Win" | "File" | "Session");
-    // They have no file yet, or none that is open.
+    // These functions have no open file yet.
     if ["MPI_File_open", "MPI_File_delete"].contains(&function.name.as_str()) {
         return "On::File(crate::constants::MPI_FILE_NULL)".into();
     }
@@ -171,7 +185,7 @@ fn object(function: &Function) -> String {
     }
 }
 
-/// The parameter through which a function gives the communicator that it makes.
+/// The output parameter for the communicator that a function creates.
 fn made_comm(function: &Function) -> Option<&Parameter> {
     let ends = ["_free", "_disconnect", "_parent"].iter().any(|end| function.name.ends_with(end));
     let makes = |p: &&Parameter| p.stars == 1 && !p.array && !p.constant && base_type(&p.base) == "Comm";
@@ -191,7 +205,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     };
     let large = name.ends_with("_c") || name.ends_with("_x");
     let model = model(table, function);
-    let wide: Vec<bool> = match twin(table, model) {
+    let wide: Vec<bool> = match large_form(table, model) {
         Some(twin) => {
             let pairs = function.parameters.iter().zip(&twin.parameters);
             let int_form = |p: &Parameter| {
@@ -222,9 +236,9 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         None => (implementation(table, model), arguments(&function.parameters)),
     };
     let arguments = arguments.join(", ");
-    let is_at_once = AT_ONCE.contains(&function.base());
+    let is_at_once = FAST_PATH.contains(&function.base());
     let body = if module == "tool" && function.mark != Mark::NotYet {
-        // Errors are returned, without an error handler.
+        // These functions return errors without calling an error handler.
         format!("crate::tool::{implementation}({passed})")
     } else if function.returns_value() {
         format!("crate::{module}::{implementation}({arguments})")
@@ -241,15 +255,22 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
             Mark::NotYet => format!("not_yet(\"{name}\", {on})"),
             mark => {
                 let comma = if arguments.is_empty() { "" } else { ", " };
-                // As other libraries do, a function that fails to make a communicator gives the null handle.
+                // A function that fails to create a communicator returns the null handle, as in other libraries.
                 let failed = made_comm(function).map_or_else(String::new, |made| {
                     let new = argument(module, made, false);
                     let null = "crate::constants::MPI_COMM_NULL";
                     format!(".inspect_err(|_| _ = {}.map(|made| made.set({null})))", new.trim_end_matches('?'))
                 });
                 let (call, complete) = if is_at_once { ("Usual::of(call)", ".map(drop)") } else { ("call", "") };
+                let enter = if WITHOUT_LOCK.contains(&function.base()) {
+                    format!(
+                        "enter_unless(|state| crate::{module}::without_lock::{implementation}(state, {arguments}), "
+                    )
+                } else {
+                    "enter(".into()
+                };
                 format!(
-                    "enter(\"{name}\", {large}, When::{mark:?}, {on}, {handles}, |call| {{\n\
+                    "{enter}\"{name}\", {large}, When::{mark:?}, {on}, {handles}, |call| {{\n\
                      crate::{module}::{implementation}({call}{comma}{arguments}){failed}{complete}\n}})"
                 )
             }
@@ -260,7 +281,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         let checked = format!("{lower}_checked");
         write_body(out, &checked, &parameters, &returns, &body);
         let call = format!("|call| crate::{module}::{implementation}(call, {arguments})");
-        format!("if at_once({call}) {{ return crate::constants::MPI_SUCCESS; }}\n{checked}({passed})")
+        format!("if try_fast({call}) {{ return crate::constants::MPI_SUCCESS; }}\n{checked}({passed})")
     } else {
         body
     };
@@ -269,20 +290,20 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         write!(
             out,
             "#[unsafe(no_mangle)]\npub unsafe extern \"C-unwind\" fn {prefix}{name}({parameters}) -> {returns} {{\n\
-             // SAFETY: the caller's.\nunsafe {{ {lower}({passed}) }}\n}}\n"
+             // SAFETY: the contract of the caller.\nunsafe {{ {lower}({passed}) }}\n}}\n"
         )
         .expect("a string");
     }
 }
 
-/// Writes a function that the symbols call.
+/// Writes the function that the symbols call.
 fn write_body(out: &mut String, name: &str, parameters: &str, returns: &str, body: &str) {
     // Functions that are not implemented ignore their parameters.
     let unused = if body.starts_with("not_yet(") { "#[allow(unused_variables)]\n" } else { "" };
     write!(
         out,
         "{unused}#[inline(never)]\nunsafe extern \"C-unwind\" fn {name}({parameters}) -> {returns} {{\n\
-         // SAFETY: the caller passes what the prototype and the standard ask for.\n\
+         // SAFETY: the caller passes arguments as the prototype and the standard require.\n\
          #[allow(unused_unsafe)]\nunsafe {{ {body} }}\n}}\n"
     )
     .expect("a string");

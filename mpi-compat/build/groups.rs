@@ -6,8 +6,8 @@ use crate::table::Parameter;
 /// Chapters whose functions take such arguments.
 const CHAPTERS: [&str; 6] = ["p2p", "collective", "rma", "pack", "op", "partitioned"];
 
-/// A letter for the type of a parameter: address, number, list of numbers, datatype, list of datatypes, communicator,
-/// window.
+/// A letter that encodes the type of a parameter: address, number, list of numbers, datatype, list of datatypes,
+/// communicator, window.
 fn letter(parameter: &Parameter) -> char {
     match (parameter.base.as_str(), parameter.stars, parameter.array) {
         ("void", 1, false) => 'p',
@@ -21,7 +21,7 @@ fn letter(parameter: &Parameter) -> char {
     }
 }
 
-/// The arguments for these parameters; `one` gives the argument of a parameter that is not part of a group.
+/// The arguments for these parameters; `one` maps a parameter that is not part of a group to its argument.
 pub(crate) fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) -> String) -> Vec<String> {
     if !CHAPTERS.contains(&chapter) {
         return (0..parameters.len()).map(one).collect();

@@ -1,4 +1,4 @@
-//! `mpi.h`, made from the tables.
+//! Generates `mpi.h` from the tables.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ const TOOL_HANDLES: [&str; 6] = [
     "MPI_T_event_instance",
 ];
 
-/// The header.
+/// The text of the header.
 pub(crate) fn header(table: &Table) -> String {
     let mut out = String::from(
         "/* The MPI 5.0 standard ABI. Made from the tables of Farside's mpi-compat. */\n\
@@ -55,7 +55,7 @@ pub(crate) fn header(table: &Table) -> String {
             for function in &chapter.functions {
                 let space = if function.returns.ends_with('*') { "" } else { " " };
                 let removed =
-                    function.now.as_ref().map(|now| format!(" FARSIDE_REMOVED(\"{now}\")")).unwrap_or_default();
+                    function.replacement.as_ref().map(|new| format!(" FARSIDE_REMOVED(\"{new}\")")).unwrap_or_default();
                 let (returns, name, text) = (&function.returns, &function.name, &function.text);
                 writeln!(out, "{returns}{space}{prefix}{name}({text}){removed};").expect("a string");
             }

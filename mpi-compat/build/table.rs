@@ -17,7 +17,7 @@ pub(crate) struct Chapter {
     pub functions: Vec<Function>,
 }
 
-/// Whether a function is implemented, and when it may be called.
+/// Whether a function is implemented, and in which phase it may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Running,
@@ -37,8 +37,8 @@ pub(crate) struct Function {
     /// Only `MPI_Pcontrol` is variadic.
     pub variadic: bool,
     /// The function that has replaced it, if MPI-3.0 removed it.
-    pub now: Option<String>,
-    /// The text between the parentheses.
+    pub replacement: Option<String>,
+    /// The text of the parameter list.
     pub text: String,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Group {
     pub constants: Vec<Constant>,
 }
 
-/// A constant. A pointer's value has its own type, and an alias has a name as its value.
+/// A constant. The value of a pointer has a type of its own, and the value of an alias is the name of another constant.
 pub(crate) struct Constant {
     pub name: String,
     pub value: String,
@@ -116,7 +116,7 @@ impl Function {
             _ => bad(),
         };
         let stage = line[2..3].parse().unwrap_or_else(|_| bad());
-        let (line, now) =
+        let (line, replacement) =
             line[4..].split_once(", now ").map_or((&line[4..], None), |(line, now)| (line, Some(now.into())));
         let Some((head, text)) = line.strip_suffix(')').and_then(|rest| rest.split_once('(')) else { bad() };
         let at = head.rfind(' ').map_or(0, |space| space + 1);
@@ -126,7 +126,7 @@ impl Function {
             "void" => Vec::new(),
             _ => text.trim_end_matches(", ...").split(", ").map(Parameter::read).collect(),
         };
-        Self { mark, stage, returns, name, parameters, variadic, now, text: text.into() }
+        Self { mark, stage, returns, name, parameters, variadic, replacement, text: text.into() }
     }
 
     /// The name without `_c` or `_x`.

@@ -26,7 +26,7 @@ pub fn abi_set_fortran_info(call: &Call<'_>, info: Info) -> Result {
     let object = call.infos.get(info)?;
     let mut kept = call.fortran.info.borrow_mut();
     if kept.is_some() {
-        return Err(fail(MPI_ERR_ABI, "the Fortran information was set before"));
+        return Err(fail(MPI_ERR_ABI, "the Fortran information has already been set"));
     }
     *kept = Some(object.copy());
     Ok(())
@@ -43,7 +43,8 @@ pub fn abi_get_fortran_info(call: &Call<'_>, info: Out<Info>) -> Result {
 fn size_of_logical(size: c_int) -> Result<usize> {
     match size {
         1 | 2 | 4 | 8 | 16 => Ok(size as usize),
-        _ => Err(fail(MPI_ERR_ARG, format!("is {size}: a logical has 1, 2, 4, 8 or 16 bytes")).named("logical_size")),
+        _ => Err(fail(MPI_ERR_ARG, format!("is {size}, but a Fortran LOGICAL has 1, 2, 4, 8 or 16 bytes"))
+            .named("logical_size")),
     }
 }
 
@@ -66,7 +67,7 @@ pub fn abi_set_fortran_booleans(
     check_pointers(logical_true, logical_false)?;
     let mut kept = call.fortran.booleans.borrow_mut();
     if kept.is_some() {
-        return Err(fail(MPI_ERR_ABI, "the Fortran logical values were set before"));
+        return Err(fail(MPI_ERR_ABI, "the Fortran LOGICAL values have already been set"));
     }
     // SAFETY: both are logicals of this size.
     let read = |from: *mut c_void| unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) }.to_vec();
@@ -86,7 +87,7 @@ pub fn abi_get_fortran_booleans(
     let kept = call.fortran.booleans.borrow();
     if let Some((yes, no)) = &*kept {
         if yes.len() != size {
-            let why = format!("is {size}, and the logicals that were set have {} bytes", yes.len());
+            let why = format!("is {size}, but the LOGICAL values that were set have {} bytes", yes.len());
             return Err(fail(MPI_ERR_ARG, why).named("logical_size"));
         }
         for (value, to) in [(yes, logical_true), (no, logical_false)] {

@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
-//! Parameters as the exported functions pass them on: pointers that are checked for null, and counts of either width.
+//! Parameters in the form in which the exported functions pass them on: pointers that are checked for null, and counts
+//! of either width.
 //!
-//! Each one wraps a pointer of the running call, and is valid while that call runs; `exports.rs`, which makes them,
+//! Each type wraps a pointer of the current call and is valid during that call; `exports.rs`, which constructs them,
 //! guarantees this.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -41,7 +42,7 @@ impl<T: Copy> Out<T> {
     }
 }
 
-/// The address of a value that is only read.
+/// The address of a read-only value.
 #[derive(Clone, Copy)]
 pub struct In<T>(NonNull<T>);
 
@@ -60,7 +61,7 @@ impl<T: Copy> In<T> {
     }
 }
 
-/// A list that is only read; its length is another parameter.
+/// A read-only list; its length is another parameter.
 #[derive(Clone, Copy)]
 pub struct List<T>(*const T, &'static str);
 
@@ -97,8 +98,8 @@ impl<T: Copy> List<T> {
         Ok(unsafe { self.0.add(at).read_unaligned() })
     }
 
-    /// The same list, for a caller that expects a list to write to but does not write to this one.
-    pub fn unwritten(self) -> ListOut<T> {
+    /// The same list as a `ListOut`, for a function that does not write to it.
+    pub fn as_list_out(self) -> ListOut<T> {
         ListOut(self.0.cast_mut(), self.1)
     }
 
@@ -114,8 +115,8 @@ impl<T: Copy> List<T> {
 }
 
 impl List<Request> {
-    /// The first place from `from` on where the elements are not those of `known`, which has as many.
-    pub fn differs(self, from: usize, known: &[Request]) -> Result<Option<usize>, Fail> {
+    /// The first index from `from` on at which the elements differ from those of `known`, which has the same length.
+    pub fn first_difference(self, from: usize, known: &[Request]) -> Result<Option<usize>, Fail> {
         /// The number of elements that one comparison covers.
         const BLOCK: usize = 64;
         length(known.len() as i64, self.0.is_null(), self.1)?;
@@ -170,7 +171,7 @@ impl<T: Copy> ListOut<T> {
         List(self.0.cast_const(), self.1)
     }
 
-    /// Writes element `at`, which has been read.
+    /// Writes element `at`, which has been read before.
     pub fn put(self, at: usize, value: T) {
         // SAFETY: the caller of `new` guarantees the elements, and `at` is below the length.
         unsafe { self.0.add(at).write_unaligned(value) };
@@ -190,7 +191,8 @@ fn length(len: i64, is_null: bool, name: &'static str) -> Result<usize, Fail> {
     if is_null && len > 0 {
         return Err(null(name));
     }
-    usize::try_from(len).map_err(|_| fail(MPI_ERR_ARG, format!("has a length of {len}")).named(name))
+    usize::try_from(len)
+        .map_err(|_| fail(MPI_ERR_ARG, format!("has a length of {len}, but it cannot be negative")).named(name))
 }
 
 #[derive(Clone, Copy)]
@@ -240,7 +242,10 @@ impl Longs {
         let values = self.read(len)?;
         let negative = values.iter().position(|value| *value < 0);
         match negative {
-            Some(at) => Err(fail(MPI_ERR_COUNT, format!("element {at} is {}", values[at])).named(name)),
+            Some(at) => {
+                Err(fail(MPI_ERR_COUNT, format!("has {} as element {at}, but counts cannot be negative", values[at]))
+                    .named(name))
+            }
             None => Ok(values.into_iter().map(|value| value as u64).collect()),
         }
     }
@@ -321,7 +326,7 @@ impl StatusOut {
         self.set_made(|| status);
     }
 
-    /// [`set`](Self::set) with a status that is made only if it is not ignored.
+    /// [`set`](Self::set) with a status that is computed only if it is not ignored.
     #[inline]
     pub fn set_made(self, make: impl FnOnce() -> Status) {
         if !self.0.is_null() {
@@ -456,18 +461,20 @@ pub fn check_buffer(address: *const c_void, absolute: bool, name: &'static str) 
 pub fn no_buffer(address: *const c_void, name: &'static str) -> Fail {
     let what = match address.addr() {
         MPI_IN_PLACE => "is MPI_IN_PLACE, which is not allowed here",
-        MPI_BUFFER_AUTOMATIC => "is MPI_BUFFER_AUTOMATIC, which is not a buffer of data",
+        MPI_BUFFER_AUTOMATIC => "is MPI_BUFFER_AUTOMATIC, which is allowed only when a buffer is attached",
         _ => "is a null pointer",
     };
     fail(MPI_ERR_BUFFER, what).named(name)
 }
 
-/// An empty list with room for `len` elements, a number that the program gives.
+/// An empty list with capacity for `len` elements, a number that the program passes.
 pub fn list_of<T>(len: usize, name: &'static str) -> Result<Vec<T>, Fail> {
     let mut list = Vec::new();
     match list.try_reserve_exact(len) {
         Ok(()) => Ok(list),
-        Err(_) => Err(fail(MPI_ERR_NO_MEM, format!("has {len} elements, more than memory holds")).named(name)),
+        Err(_) => {
+            Err(fail(MPI_ERR_NO_MEM, format!("has {len} elements, for which memory cannot be allocated")).named(name))
+        }
     }
 }
 

@@ -7,13 +7,13 @@ use crate::arguments::{Callback, Out};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Type, Win};
-use crate::objects::{Attributes, CommObject, Held, KeyFor, Keyval, TypeObject, WinObject};
+use crate::objects::{Attributes, CommObject, KeyEntry, KeyFor, Keyval, TypeObject, WinObject};
 use crate::runtime::Call;
 
-/// The first key that programs get: above the predefined ones.
+/// The first key of programs, above the predefined keys.
 const FIRST_KEY: c_int = 1024;
 
-/// Whether a key is a predefined one of communicators or windows.
+/// Whether a key is a predefined key of communicators or windows.
 fn is_predefined(key: c_int) -> bool {
     (MPI_TAG_UB..=MPI_UNIVERSE_SIZE).contains(&key) || (MPI_WIN_BASE..=MPI_WIN_MODEL).contains(&key)
 }
@@ -23,15 +23,15 @@ fn no_key(key: c_int, why: &str) -> Fail {
     fail(MPI_ERR_KEYVAL, format!("is {key}, {why}")).named("keyval")
 }
 
-/// A key that the program has made for this kind of object; a freed key is accepted while attributes hold it.
-fn own_key(call: &Call<'_>, target: KeyFor, key: c_int) -> Result<Rc<Keyval>> {
-    let keyval = call.keyvals.keys.borrow().get(&key).and_then(Held::keyval);
+/// A key that the program has created for this kind of object; a freed key is accepted while attributes hold it.
+fn user_key(call: &Call<'_>, target: KeyFor, key: c_int) -> Result<Rc<Keyval>> {
+    let keyval = call.keyvals.keys.borrow().get(&key).and_then(KeyEntry::keyval);
     match keyval {
         Some(keyval) if keyval.target == target => Ok(keyval),
-        Some(_) => Err(no_key(key, "a key of another kind of object")),
-        None if key == MPI_KEYVAL_INVALID => Err(no_key(key, "MPI_KEYVAL_INVALID")),
-        None if is_predefined(key) => Err(no_key(key, "a predefined key, whose attribute cannot be changed")),
-        None => Err(no_key(key, "which is not a key")),
+        Some(_) => Err(no_key(key, "which is a key for another kind of object")),
+        None if key == MPI_KEYVAL_INVALID => Err(no_key(key, "which is MPI_KEYVAL_INVALID")),
+        None if is_predefined(key) => Err(no_key(key, "which is a predefined key, whose attribute cannot be changed")),
+        None => Err(no_key(key, "but there is no such key")),
     }
 }
 
@@ -44,20 +44,20 @@ fn create(
     key: Out<c_int>,
 ) -> Result {
     let made = call.keyvals.made.get();
-    let number = FIRST_KEY.checked_add(made).ok_or_else(|| fail(MPI_ERR_NO_MEM, "there are no more keys"))?;
+    let number = FIRST_KEY.checked_add(made).ok_or_else(|| fail(MPI_ERR_NO_MEM, "all attribute keys are in use"))?;
     call.keyvals.made.set(made + 1);
     let keyval = Rc::new(Keyval { key: number, target, copy, delete, extra });
-    call.keyvals.keys.borrow_mut().insert(number, Held::Strong(keyval));
+    call.keyvals.keys.borrow_mut().insert(number, KeyEntry::Strong(keyval));
     key.set(number);
     Ok(())
 }
 
 fn free(call: &Call<'_>, target: KeyFor, key: Out<c_int>) -> Result {
-    let keyval = own_key(call, target, key.get())?;
-    let freed = Held::Freed(Rc::downgrade(&keyval));
+    let keyval = user_key(call, target, key.get())?;
+    let freed = KeyEntry::Freed(Rc::downgrade(&keyval));
     let mut keys = call.keyvals.keys.borrow_mut();
-    if let Some(Held::Freed(_)) = keys.insert(key.get(), freed) {
-        return Err(no_key(key.get(), "which was freed already"));
+    if let Some(KeyEntry::Freed(_)) = keys.insert(key.get(), freed) {
+        return Err(no_key(key.get(), "which has already been freed"));
     }
     drop(keyval);
     keys.retain(|_, held| held.keyval().is_some());
@@ -73,7 +73,7 @@ fn set(
     key: c_int,
     value: *mut c_void,
 ) -> Result {
-    let keyval = own_key(call, target, key)?;
+    let keyval = user_key(call, target, key)?;
     if let Some((keyval, old)) = attributes.find(key) {
         attributes.delete(object, &keyval, old)?;
     }
@@ -93,7 +93,7 @@ fn get(
     let found = if target != KeyFor::Type && is_predefined(key) {
         predefined()
     } else {
-        own_key(call, target, key)?;
+        user_key(call, target, key)?;
         attributes.find(key).map(|(_, value)| value)
     };
     found.inspect(|found| value.set(*found));
@@ -102,10 +102,10 @@ fn get(
 }
 
 fn delete(call: &Call<'_>, target: KeyFor, object: usize, attributes: &Attributes, key: c_int) -> Result {
-    own_key(call, target, key)?;
+    user_key(call, target, key)?;
     match attributes.find(key) {
         Some((keyval, value)) => attributes.delete(object, &keyval, value),
-        None => Err(no_key(key, "and the object has no such attribute")),
+        None => Err(no_key(key, "but the object has no such attribute")),
     }
 }
 
@@ -141,10 +141,10 @@ chapter! {
     Type in types: type_create_keyval, type_free_keyval, type_set_attr, type_get_attr, type_delete_attr,
         |_, _: &TypeObject, _| None;
     Win in wins: win_create_keyval, win_free_keyval, win_set_attr, win_get_attr, win_delete_attr,
-        |_, win: &WinObject, key| win.fact(key);
+        |_, win: &WinObject, key| win.attribute_value(key);
 }
 
-// The names of MPI-1.
+// The functions of MPI-1.
 pub use comm_create_keyval as keyval_create;
 pub use comm_delete_attr as attr_delete;
 pub use comm_free_keyval as keyval_free;

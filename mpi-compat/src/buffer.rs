@@ -26,8 +26,8 @@ impl AttachedBuffer {
         Ok(())
     }
 
-    /// Waits until the buffer's messages have been sent. If that fails they are given up, since their copies are freed
-    /// with the buffer.
+    /// Waits until the buffer's messages have been sent. On failure the messages are abandoned, since their copies are
+    /// freed with the buffer.
     fn end(&self, call: &Call<'_>) -> Result {
         let (job, sent) = (call.job()?, self.flush(call));
         if sent.is_err() {
@@ -42,12 +42,14 @@ pub fn send(call: &Call<'_>, comm: &CommObject, to: (u32, c_int), data: &Data) -
     let of_session = || comm.group.session.as_ref().and_then(|session| session.buffer.borrow().clone());
     let of_comm = comm.buffer.borrow().clone();
     let buffer = of_comm.or_else(of_session).or_else(|| call.buffer.borrow().clone());
-    let Some(buffer) = buffer else { return Err(fail(MPI_ERR_BUFFER, "a buffered send, and no buffer is attached")) };
+    let Some(buffer) = buffer else {
+        return Err(fail(MPI_ERR_BUFFER, "a buffered send needs an attached buffer, but none is attached"));
+    };
     let needed = room_for(data.len());
     let fits = || buffer.used.get().saturating_add(needed) <= buffer.size || buffer.is_automatic();
     buffer.clear();
     if !fits() {
-        // The peer may have received a message meanwhile, which frees its copy.
+        // The peer may have received a message in the meantime, which frees its copy.
         call.job()?.progress()?;
         buffer.clear();
     }
@@ -85,7 +87,7 @@ impl Operation for Flush {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.buffer.is_sent(self.last)
     }
 
@@ -125,7 +127,9 @@ impl Owner {
     fn attach(self, call: &Call<'_>, address: *mut c_void, size: i64) -> Result {
         let size = count(size, "size")?;
         if self.place(call).borrow().is_some() {
-            return Err(fail(MPI_ERR_BUFFER, "a buffer is attached already").named("buffer"));
+            return Err(
+                fail(MPI_ERR_BUFFER, "cannot be attached, since another buffer is already attached").named("buffer")
+            );
         }
         if size > 0 && address.addr() != MPI_BUFFER_AUTOMATIC {
             check_buffer(address, false, "buffer")?;
@@ -143,7 +147,7 @@ impl Owner {
 
     fn detach(self, call: &Call<'_>, address: Out<usize>, size: LongOut) -> Result {
         let buffer = self.attached(call)?;
-        // Sends that other threads start meanwhile fail, because there is no buffer.
+        // Buffered sends that other threads start during the wait fail, because no buffer is attached.
         *self.place(call).borrow_mut() = None;
         let sent = buffer.end(call);
         size.set(if buffer.is_automatic() { 0 } else { buffer.size as i64 })?;

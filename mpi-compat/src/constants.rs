@@ -1,5 +1,5 @@
-//! The constants and types of the ABI, generated from `table/constants.txt`. A handle is a word of its own type, which
-//! module `handle` interprets.
+//! The constants and types of the ABI, generated from `table/constants.txt`. Each kind of handle is a word with a type
+//! of its own, which module `handle` interprets.
 #![allow(missing_docs, dead_code)] // they are those of the standard, whole
 
 use std::ffi::c_int;
@@ -22,7 +22,7 @@ pub struct Status {
     pub tag: c_int,
     pub error: c_int,
     pub cancelled: c_int,
-    /// Bytes received, in two halves: a status is aligned to `int` only.
+    /// Number of bytes received, in two halves, since a status is only aligned to `int`.
     bytes: [c_int; 2],
     unused: [c_int; 2],
 }
@@ -50,7 +50,7 @@ impl Status {
         status
     }
 
-    /// Bytes received.
+    /// Number of bytes received.
     pub fn bytes(&self) -> u64 {
         let half = |at: usize| self.bytes[at].to_ne_bytes();
         let ([a, b, c, d], [e, f, g, h]) = (half(0), half(1));

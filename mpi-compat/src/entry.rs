@@ -1,50 +1,51 @@
-//! The entry of every call: takes the lock, and passes an error to its handler.
+//! The entry point of every call: takes the lock, and passes errors to their error handlers.
 
 use std::ffi::c_int;
 use std::ops::Deref;
 
+use crate::comm::record_failed_group_call;
 use crate::constants::*;
 use crate::errors::{self, HandlerCall, On};
 use crate::fail::{Fail, Result, fail};
 use crate::lock::{Biased, LOCK, Taken};
-use crate::runtime::{Call, Runtime, not_running};
+use crate::runtime::{Call, Runtime, WithoutLock, not_running};
 
-/// When a function may be called.
+/// The phases in which a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     Running,
     Always,
 }
 
-/// A call of a function that borrows its objects in the usual case. Its first part does that case or nothing; the rest holds
-/// its objects, and has every error.
+/// A call of a function with a fast path. The fast path borrows its objects and either handles the usual case or does
+/// nothing; the slow path holds its objects and reports all errors.
 #[derive(Clone, Copy)]
 pub struct Usual<'a> {
     runtime: &'a Runtime,
-    /// `None` for the first part alone.
+    /// `None` if only the fast path is executed.
     call: Option<&'a Call<'a>>,
 }
 
 impl<'a> Usual<'a> {
-    /// The whole call.
+    /// A call with fast and slow path.
     #[inline(always)]
     pub fn of(call: &'a Call<'a>) -> Self {
         Self { runtime: call, call: Some(call) }
     }
 
-    /// Whether the first part is to be done: in the thread to which the lock is biased, by [`at_once`].
+    /// Whether the fast path is to be executed: in the thread to which the lock is biased, by [`try_fast`].
     #[inline(always)]
-    pub fn is_first(self) -> bool {
+    pub fn is_fast_path(self) -> bool {
         self.call.is_none() || !LOCK.is_biased()
     }
 
-    /// Runs the rest of the call; returns whether the call is complete.
+    /// Runs the slow path; returns whether the call is complete.
     ///
     /// # Errors
-    /// Those of `rest`.
+    /// Those of `slow`.
     #[inline(always)]
-    pub fn rest(self, rest: impl FnOnce(&Call<'_>) -> Result) -> Result<bool> {
-        self.call.map_or(Ok(false), |call| rest(call).map(|()| true))
+    pub fn slow_path(self, slow: impl FnOnce(&Call<'_>) -> Result) -> Result<bool> {
+        self.call.map_or(Ok(false), |call| slow(call).map(|()| true))
     }
 }
 
@@ -57,10 +58,10 @@ impl Deref for Usual<'_> {
     }
 }
 
-/// Runs the first part of a call in the thread to which the lock is biased; returns whether the call is complete. Nothing of
-/// it is needed after a call, so it saves no registers.
+/// Runs the fast path of a call in the thread to which the lock is biased; returns whether the call is complete. No
+/// value is live across a nested call, so no registers need to be saved.
 #[inline(always)]
-pub fn at_once(call: impl FnOnce(Usual<'_>) -> Result<bool>) -> bool {
+pub fn try_fast(call: impl FnOnce(Usual<'_>) -> Result<bool>) -> bool {
     let Some(biased) = Biased::new() else { return false };
     let done = call(Usual { runtime: Runtime::of_biased(&biased), call: None }).unwrap_or(false);
     if !done {
@@ -80,18 +81,50 @@ pub fn enter(
     handles: impl FnOnce() -> Vec<(&'static str, usize)>,
     body: impl FnOnce(&Call<'_>) -> Result,
 ) -> c_int {
-    let taken = Taken::new();
+    entered(Taken::new(), name, large, when, on, handles, body)
+}
+
+/// [`enter`] for a function that `without` may execute without the lock; see [`Taken::unless`].
+#[inline(always)]
+pub fn enter_unless(
+    without: impl FnOnce(WithoutLock) -> Result<bool>,
+    name: &'static str,
+    large: bool,
+    when: When,
+    on: On,
+    handles: impl FnOnce() -> Vec<(&'static str, usize)>,
+    body: impl FnOnce(&Call<'_>) -> Result,
+) -> c_int {
+    let without = || Runtime::without_lock().is_some_and(|state| without(state).unwrap_or(false));
+    let Some(taken) = Taken::unless(without) else { return MPI_SUCCESS };
+    entered(taken, name, large, when, on, handles, body)
+}
+
+#[inline(always)]
+fn entered(
+    taken: Taken,
+    name: &'static str,
+    large: bool,
+    when: When,
+    on: On,
+    handles: impl FnOnce() -> Vec<(&'static str, usize)>,
+    body: impl FnOnce(&Call<'_>) -> Result,
+) -> c_int {
     let call = Call::of(&taken, name, large);
     let may = when == When::Always || call.active.get();
     let result = if may { body(&call) } else { Err(not_running(call.phase.get())) };
     match result {
         Ok(()) => MPI_SUCCESS,
-        Err(fail) => raise(taken, (name, large), on, fail, handles()),
+        Err(fail) => {
+            let handles = handles();
+            record_failed_group_call(&call, &handles);
+            raise(taken, (name, large), on, fail, handles)
+        }
     }
 }
 
-/// Adds the name of the argument, and calls the error handler. That may jump out of the call, so no value with a
-/// destructor is live then.
+/// Adds the name of the argument, and calls the error handler. The handler may jump out of the call, so no value with a
+/// destructor may be live.
 #[cold]
 fn raise(
     taken: Taken,

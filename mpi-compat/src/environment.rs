@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use farside_core::job::WaitHook;
 use farside_core::{Job, say};
 
 use crate::arguments::{Out, TextOut};
@@ -34,12 +35,15 @@ fn is_unchecked() -> bool {
 fn start(call: &Call<'_>, level: c_int) -> Result {
     match call.phase.get() {
         Phase::Before => {}
-        Phase::Running => return Err(fail(MPI_ERR_OTHER, "MPI is initialized already")),
-        Phase::Child => return Err(call.job().err().unwrap_or_else(|| unreachable!("a child has none"))),
-        Phase::After => return Err(fail(MPI_ERR_OTHER, "MPI was finalized, and cannot be initialized again")),
+        Phase::Running => return Err(fail(MPI_ERR_OTHER, "MPI is already initialized")),
+        Phase::Child => return Err(call.job().err().unwrap_or_else(|| unreachable!("a forked child has no job"))),
+        Phase::After => return Err(fail(MPI_ERR_OTHER, "MPI has been finalized and cannot be initialized again")),
     }
     crate::comm::predefined(call, &start_job(call)?)?;
     call.level.set(level);
+    if level == MPI_THREAD_MULTIPLE {
+        LOCK.allow_threads();
+    }
     call.main_thread.set(this_thread());
     call.phase.set(Phase::Running);
     call.set_active();
@@ -54,21 +58,18 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
     let job = Job::init()?;
     if job.rank() == 0 && job.settings().verify > 0 && is_unchecked() {
         say(format_args!(
-            "FARSIDE_VERIFY is set, but libfarside_verify.so is not preloaded: start the program by mpiexec, or set LD_PRELOAD"
+            "FARSIDE_VERIFY is set, but libfarside_verify.so is not preloaded: start the program by mpiexec, or set \
+             LD_PRELOAD"
         ));
     }
     let _ = call.predefined.set(Predefined::new(job.size_number(), job.settings().universe_size));
     LOCK.use_barrier();
-    job.set_wait_hook(|| {
-        if LOCK.is_wanted() {
-            LOCK.let_in();
-        }
-    });
+    job.set_wait_hook(WaitHook { is_wanted: || LOCK.is_wanted(), pause: || LOCK.wake_waiter() });
     if let Ok(waker) = job.device().waker() {
-        LOCK.wake_by(waker);
+        LOCK.set_waker(waker);
     }
     // SAFETY: the function may be called at any time, and the library stays loaded until the process ends.
-    unsafe { libc::pthread_atfork(None, None, Some(Runtime::in_child)) };
+    unsafe { libc::pthread_atfork(None, None, Some(Runtime::reset_in_child)) };
     *call.job.borrow_mut() = Some(job.clone());
     Ok(job)
 }
@@ -91,7 +92,7 @@ pub fn init_thread(
 }
 
 pub fn finalize(call: &Call<'_>) -> Result {
-    // Callbacks may still use MPI.
+    // Delete callbacks may still call MPI.
     call.comms.get(MPI_COMM_SELF)?.attributes.clear(MPI_COMM_SELF.0)?;
     let job = call.job()?;
     crate::buffer::drain(call)?;
@@ -100,7 +101,7 @@ pub fn finalize(call: &Call<'_>) -> Result {
     call.phase.set(Phase::After);
     call.set_active();
     for comm in [MPI_COMM_WORLD, MPI_COMM_SELF] {
-        call.comms.fix(comm, None);
+        call.comms.set_predefined(comm, None);
     }
     Ok(())
 }
@@ -150,7 +151,7 @@ pub fn get_processor_name(_: &Call<'_>, name: TextOut, resultlen: Out<c_int>) ->
 }
 
 pub fn get_hw_resource_info(call: &Call<'_>, hw_info: Out<Info>) -> Result {
-    // No hardware resource has a name here, so the info object is empty.
+    // No hardware resources are named, so the info object is empty.
     hw_info.set(call.infos.insert(InfoObject::of(&[])));
     Ok(())
 }

@@ -31,7 +31,7 @@ pub struct ErrhandlerObject {
 /// The error handler of an object.
 pub type Handler = RefCell<Rc<ErrhandlerObject>>;
 
-/// An error handler, and the handle of the object that is passed to it.
+/// An error handler, and the object handle that is passed to it.
 pub type ErrhandlerOf = (Rc<ErrhandlerObject>, usize);
 
 /// An object that has an error handler.

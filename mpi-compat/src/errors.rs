@@ -19,7 +19,7 @@ use crate::lock::{LOCK, this_thread};
 use crate::objects::Added;
 use crate::runtime::{Call, Phase, Runtime};
 
-/// The object whose error handler gets an error.
+/// The object whose error handler is called for an error.
 #[derive(Clone, Copy, Debug)]
 pub enum On {
     /// No object: the error handler of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
@@ -47,13 +47,15 @@ fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
         On::Session(session) => {
             runtime.sessions.get(session).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), session.0))
         }
-        On::New(null, target, errhandler) => fitting(runtime, target, errhandler).ok().map(|handler| (handler, null)),
+        On::New(null, target, errhandler) => {
+            errhandler_for(runtime, target, errhandler).ok().map(|handler| (handler, null))
+        }
         On::File(_) | On::Process => None,
     }
 }
 
 /// Applies the error handler of an object; without one, that of `MPI_COMM_SELF`; without either, ends the job. Returns
-/// the code, and the program's function to call, if any.
+/// the code, and the user's handler function to call, if there is one.
 #[cold]
 pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<HandlerCall>) {
     let mut text = format!("{}: ", call.name);
@@ -64,7 +66,7 @@ pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<Handle
         }
         text += " ";
     }
-    // The text of an error of core may begin with the name of the same function.
+    // An error text of core may begin with the name of the same function.
     text += failed.text.strip_prefix(&text).unwrap_or(&failed.text);
     let code = call.errors.code_of(failed.code, &text);
     let own = failed.on.take().or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
@@ -74,7 +76,7 @@ pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<Handle
     }
 }
 
-/// A call of a program's error handler, with its arguments.
+/// A pending call of a user-defined error handler, with its arguments.
 pub struct HandlerCall {
     function: Callback,
     handle: usize,
@@ -82,9 +84,9 @@ pub struct HandlerCall {
 }
 
 impl HandlerCall {
-    /// Calls the function, and returns the code that it leaves, which the call that raised the error returns.
+    /// Calls the function, and returns the possibly modified code, which the call that raised the error returns.
     pub fn call(mut self) -> c_int {
-        // SAFETY: the program gave a function of this type; all four kinds take pointers to a handle and a code.
+        // SAFETY: the program has passed a function of this type; all four kinds take pointers to a handle and a code.
         unsafe {
             let function: unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...) =
                 std::mem::transmute(self.function.0 as *const ());
@@ -94,7 +96,7 @@ impl HandlerCall {
     }
 }
 
-/// Applies a handler, except that it does not call a program's function.
+/// Applies an error handler; a user-defined one is returned instead of being called.
 fn handle_error(
     call: &Call<'_>,
     handler: &ErrhandlerObject,
@@ -109,13 +111,13 @@ fn handle_error(
     }
 }
 
-/// Ends the job; a process that has no part in the job exits.
+/// Ends the job; a process that is not part of the job exits.
 fn end(runtime: &Runtime, code: c_int, text: &str) -> ! {
     let class = runtime.errors.class(code).unwrap_or(MPI_ERR_OTHER);
     let name =
-        ERROR_CLASSES.iter().find(|(_, known, _)| *known == class).map_or("an error of the program", |row| row.0);
+        ERROR_CLASSES.iter().find(|(_, known, _)| *known == class).map_or("an error class of the program", |row| row.0);
     let reason = format!("{text} ({name})");
-    // A parent sees only the lower byte, which must not be 0.
+    // The parent process sees only the lower byte, which must not be 0.
     let status = if class & 0xff == 0 { 1 } else { class & 0xff };
     if runtime.phase.get() == Phase::Child {
         say(format_args!("process {}: {reason}; the error handler ends the process", std::process::id()));
@@ -165,12 +167,13 @@ fn create(call: &Call<'_>, target: Target, function: Callback, errhandler: Out<E
     Ok(())
 }
 
-/// An error handler, checked to be one for objects of this kind.
-pub fn fitting(runtime: &Runtime, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
+/// Looks up an error handler and checks that it is for objects of this kind.
+pub fn errhandler_for(runtime: &Runtime, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
     let object = runtime.errhandlers.get(errhandler)?;
     match object.action {
         Action::Function(of, _) if of != target => {
-            Err(fail(MPI_ERR_ERRHANDLER, format!("is for objects of another kind ({of:?})")).value(errhandler.0))
+            Err(fail(MPI_ERR_ERRHANDLER, format!("was created for another kind of object ({of:?})"))
+                .value(errhandler.0))
         }
         _ => Ok(object),
     }
@@ -190,7 +193,7 @@ macro_rules! chapter {
         }
 
         pub fn $set(call: &Call<'_>, object: $target, errhandler: Errhandler) -> Result {
-            let new = fitting(call, Target::$target, errhandler)?;
+            let new = errhandler_for(call, Target::$target, errhandler)?;
             let with: fn(&Call<'_>, $target, &mut dyn FnMut(&mut Rc<ErrhandlerObject>)) -> Result = $handler;
             with(call, object, &mut |handler| *handler = Rc::clone(&new))
         }
@@ -233,7 +236,7 @@ chapter! {
 pub fn errhandler_free(call: &Call<'_>, errhandler: Out<Errhandler>) -> Result {
     let handle = errhandler.get();
     call.errhandlers.get(handle)?;
-    // Programs free the result of `MPI_Comm_get_errhandler`, also predefined handlers, which stay valid.
+    // Programs free the result of `MPI_Comm_get_errhandler` even if it is a predefined handler, which stays valid.
     if ![MPI_ERRORS_ARE_FATAL, MPI_ERRORS_ABORT, MPI_ERRORS_RETURN].contains(&handle) {
         call.errhandlers.release(handle)?;
     }
@@ -244,7 +247,7 @@ pub fn errhandler_free(call: &Call<'_>, errhandler: Out<Errhandler>) -> Result {
 fn add(call: &Call<'_>, class: impl FnOnce(c_int) -> c_int) -> Result<c_int> {
     let code = call.errors.last_used.get() + 1;
     if code > 0x7fff {
-        return Err(fail(MPI_ERR_OTHER, "there are no more error codes"));
+        return Err(fail(MPI_ERR_OTHER, "all error codes are in use"));
     }
     call.errors.last_used.set(code);
     call.errors.added.borrow_mut().insert(code, Added { class: class(code), text: Vec::new() });
@@ -262,7 +265,7 @@ fn change(
     let mut added = call.errors.added.borrow_mut();
     let found = added.get(&code).is_some_and(|added| is_class.is_none_or(|is_class| is_class == (added.class == code)));
     if !found {
-        return Err(fail(MPI_ERR_ARG, format!("is {code}, which the program did not add")).named(name));
+        return Err(fail(MPI_ERR_ARG, format!("is {code}, which the program has not added")).named(name));
     }
     f(&mut added);
     Ok(())
@@ -292,16 +295,20 @@ fn set_text(call: &Call<'_>, errorcode: c_int, text: Vec<u8>) -> Result {
 pub fn add_error_string(call: &Call<'_>, errorcode: c_int, string: Text) -> Result {
     let text = string.read()?;
     if text.len() >= MPI_MAX_ERROR_STRING {
-        return Err(fail(MPI_ERR_ARG, format!("has {} bytes", text.len())).named("string"));
+        return Err(fail(
+            MPI_ERR_ARG,
+            format!("has {} bytes, but at most {} are allowed", text.len(), MPI_MAX_ERROR_STRING - 1),
+        )
+        .named("string"));
     }
     set_text(call, errorcode, text)
 }
 
-/// Removes a class or code without a string; the greatest code becomes free again.
+/// Removes a class or code without a string; the greatest code becomes available again.
 fn remove(call: &Call<'_>, code: c_int, name: &'static str, is_class: bool) -> Result {
     let has_text = call.errors.added.borrow().get(&code).is_some_and(|added| !added.text.is_empty());
     if has_text {
-        return Err(fail(MPI_ERR_ARG, format!("is {code}, which has a string")).named(name));
+        return Err(fail(MPI_ERR_ARG, format!("is {code}, which still has a string")).named(name));
     }
     change(call, code, name, Some(is_class), |added| {
         added.remove(&code);
@@ -313,7 +320,7 @@ fn remove(call: &Call<'_>, code: c_int, name: &'static str, is_class: bool) -> R
 pub fn remove_error_class(call: &Call<'_>, errorclass: c_int) -> Result {
     let used = call.errors.added.borrow().iter().any(|(code, added)| added.class == errorclass && *code != errorclass);
     if used {
-        return Err(fail(MPI_ERR_ARG, format!("is {errorclass}, which has error codes")).named("errorclass"));
+        return Err(fail(MPI_ERR_ARG, format!("is {errorclass}, which still has error codes")).named("errorclass"));
     }
     remove(call, errorclass, "errorclass", true)
 }

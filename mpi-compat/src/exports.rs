@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 #[allow(clippy::wildcard_imports)] // as many of them as the functions that are there need
 use crate::arguments::*;
-use crate::entry::{Usual, When, at_once, enter, not_yet};
+use crate::entry::{Usual, When, enter, enter_unless, not_yet, try_fast};
 use crate::errors::On;
 use crate::handle::{Comm, Errhandler, File, Group, Info, Message, Op, Request, Session, Type, Win};
 #[allow(clippy::wildcard_imports)] // as above

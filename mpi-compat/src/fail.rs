@@ -1,4 +1,4 @@
-//! Errors of calls: a class, a text, and the argument at fault.
+//! Errors of calls: a class, a text, and the invalid argument.
 
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
@@ -9,24 +9,24 @@ use farside_datatype::{DatatypeError, DatatypeErrorKind};
 use crate::constants::*;
 use crate::errhandler::{ErrhandlerOf, HasErrhandler};
 
-/// An error of a call. One word wide, so that results stay cheap.
+/// An error of a call. One word, so that results are cheap.
 #[derive(Clone)]
 pub struct Fail(Box<Reason>);
 
 /// The content of an error.
 #[derive(Clone)]
 pub struct Reason {
-    /// A class, or the code that a function of the program returned.
+    /// A class, or the code that a callback returned.
     pub code: c_int,
     pub text: String,
-    /// The argument at fault.
+    /// The name of the invalid argument.
     pub argument: Option<&'static str>,
-    /// The handle at fault; the exported function knows which argument it is.
+    /// The invalid handle; the exported function knows which argument it is.
     pub handle: Option<usize>,
-    /// Whether the other ranks of a collective know the error, if they need to.
+    /// Whether the other ranks of a collective have been notified of the error, if they need to be.
     pub is_announced: bool,
-    /// The error handler to call, if it is not that of the first argument. Requests keep theirs, since its object may
-    /// be freed.
+    /// The error handler to call, if it is not that of the first argument. Requests hold their error handler, since its
+    /// object may be freed.
     pub on: Option<ErrhandlerOf>,
 }
 
@@ -67,7 +67,7 @@ impl Fail {
         self
     }
 
-    /// Sets the argument at fault.
+    /// Sets the name of the invalid argument.
     pub fn named(mut self, argument: &'static str) -> Self {
         self.argument = Some(argument);
         self
@@ -79,7 +79,7 @@ impl Fail {
         self
     }
 
-    /// Sets the handle at fault.
+    /// Sets the invalid handle.
     pub fn value(mut self, handle: usize) -> Self {
         self.handle = Some(handle);
         self

@@ -21,7 +21,7 @@ pub fn process_set(job: &Job, name: &[u8]) -> Option<Vec<u32>> {
     Some(if set == 0 { (0..job.size_number()).collect() } else { vec![job.rank_number()] })
 }
 
-/// A handle for a new group with the session of `other`; `MPI_GROUP_EMPTY` if there are no members.
+/// Creates a handle for a new group with the session of `other`; `MPI_GROUP_EMPTY` if there are no members.
 pub fn handle_of(runtime: &Runtime, members: impl Into<Rc<[u32]>>, other: &GroupObject) -> Group {
     let members: Rc<[u32]> = members.into();
     if members.is_empty() {
@@ -71,7 +71,7 @@ pub fn group_translate_ranks(
     ranks2.write(&translated)
 }
 
-/// The length of a rank list is an argument, not a data count, so its errors have class `MPI_ERR_ARG`.
+/// The length of a rank list is not a data count, so its errors have class `MPI_ERR_ARG`.
 fn as_argument(mut failed: crate::fail::Fail) -> crate::fail::Fail {
     failed.code = MPI_ERR_ARG;
     failed
@@ -81,7 +81,7 @@ fn as_argument(mut failed: crate::fail::Fail) -> crate::fail::Fail {
 fn member(group: &GroupObject, rank: c_int, name: &'static str) -> Result<u32> {
     let found = usize::try_from(rank).ok().and_then(|rank| group.members.get(rank));
     found.copied().ok_or_else(|| {
-        fail(MPI_ERR_RANK, format!("has {rank}, but the group has {} members", group.members.len())).named(name)
+        fail(MPI_ERR_RANK, format!("contains {rank}, but the group has {} members", group.members.len())).named(name)
     })
 }
 
@@ -95,7 +95,7 @@ pub fn group_union(call: &Call<'_>, group1: Group, group2: Group, newgroup: Out<
 }
 
 /// The members of the first group that are, or are not, in the second.
-fn filtered(call: &Call<'_>, group1: Group, group2: Group, inside: bool, newgroup: Out<Group>) -> Result {
+fn members_where(call: &Call<'_>, group1: Group, group2: Group, inside: bool, newgroup: Out<Group>) -> Result {
     let (first, second) = (call.groups.get(group1)?, call.groups.get(group2)?);
     let places = second.places();
     let members: Vec<u32> = first.members.iter().filter(|m| places.contains_key(m) == inside).copied().collect();
@@ -104,15 +104,15 @@ fn filtered(call: &Call<'_>, group1: Group, group2: Group, inside: bool, newgrou
 }
 
 pub fn group_intersection(call: &Call<'_>, group1: Group, group2: Group, newgroup: Out<Group>) -> Result {
-    filtered(call, group1, group2, true, newgroup)
+    members_where(call, group1, group2, true, newgroup)
 }
 
 pub fn group_difference(call: &Call<'_>, group1: Group, group2: Group, newgroup: Out<Group>) -> Result {
-    filtered(call, group1, group2, false, newgroup)
+    members_where(call, group1, group2, false, newgroup)
 }
 
-/// Checks that the ranks belong to the group and differ, and makes a group of them, or of all others.
-fn chosen(
+/// Checks that the ranks are in the group and distinct, and creates a group of them, or of all other members.
+fn subgroup(
     call: &Call<'_>,
     group: &GroupObject,
     ranks: &[c_int],
@@ -125,7 +125,7 @@ fn chosen(
     for rank in ranks {
         members.push(member(group, *rank, name)?);
         if std::mem::replace(&mut seen[*rank as usize], true) {
-            return Err(fail(MPI_ERR_RANK, format!("has {rank} twice")).named(name));
+            return Err(fail(MPI_ERR_RANK, format!("contains {rank} twice")).named(name));
         }
     }
     if !include {
@@ -135,22 +135,29 @@ fn chosen(
     Ok(())
 }
 
-fn listed(call: &Call<'_>, group: Group, n: c_int, ranks: List<c_int>, include: bool, newgroup: Out<Group>) -> Result {
+fn from_list(
+    call: &Call<'_>,
+    group: Group,
+    n: c_int,
+    ranks: List<c_int>,
+    include: bool,
+    newgroup: Out<Group>,
+) -> Result {
     let group = call.groups.get(group)?;
     count(n.into(), "n").map_err(as_argument)?;
-    chosen(call, &group, &ranks.read(n.into())?, "ranks", include, newgroup)
+    subgroup(call, &group, &ranks.read(n.into())?, "ranks", include, newgroup)
 }
 
 pub fn group_incl(call: &Call<'_>, group: Group, n: c_int, ranks: List<c_int>, newgroup: Out<Group>) -> Result {
-    listed(call, group, n, ranks, true, newgroup)
+    from_list(call, group, n, ranks, true, newgroup)
 }
 
 pub fn group_excl(call: &Call<'_>, group: Group, n: c_int, ranks: List<c_int>, newgroup: Out<Group>) -> Result {
-    listed(call, group, n, ranks, false, newgroup)
+    from_list(call, group, n, ranks, false, newgroup)
 }
 
 /// Expands ranges (first, last and stride).
-fn ranged(
+fn from_ranges(
     call: &Call<'_>,
     group: Group,
     n: c_int,
@@ -164,10 +171,10 @@ fn ranged(
     for [first, last, stride] in ranges.read(n.into())? {
         let bad = |why: String| Err(fail(MPI_ERR_ARG, why).named("ranges"));
         if (last > first && stride < 0) || (last < first && stride > 0) {
-            return bad(format!("has stride {stride} from {first} to {last}"));
+            return bad(format!("has stride {stride}, which does not lead from {first} to {last}"));
         }
         if stride == 0 {
-            return bad(format!("has stride 0 from {first} to {last}"));
+            return bad(format!("has stride 0, which does not lead from {first} to {last}"));
         }
         // The last rank is checked before the range is expanded, so that the size of the group bounds its length.
         for end in [first, last] {
@@ -178,13 +185,13 @@ fn ranged(
         let mut rank = i64::from(first);
         while if stride > 0 { rank <= last.into() } else { rank >= last.into() } {
             if ranks.len() > group.members.len() {
-                return bad("has a rank twice".into());
+                return bad("contains a rank twice".into());
             }
             ranks.push(rank as c_int);
             rank += i64::from(stride);
         }
     }
-    chosen(call, &group, &ranks, "ranges", include, newgroup)
+    subgroup(call, &group, &ranks, "ranges", include, newgroup)
 }
 
 pub fn group_range_incl(
@@ -194,7 +201,7 @@ pub fn group_range_incl(
     ranges: ListOut<[c_int; 3]>,
     newgroup: Out<Group>,
 ) -> Result {
-    ranged(call, group, n, ranges, true, newgroup)
+    from_ranges(call, group, n, ranges, true, newgroup)
 }
 
 pub fn group_range_excl(
@@ -204,7 +211,7 @@ pub fn group_range_excl(
     ranges: ListOut<[c_int; 3]>,
     newgroup: Out<Group>,
 ) -> Result {
-    ranged(call, group, n, ranges, false, newgroup)
+    from_ranges(call, group, n, ranges, false, newgroup)
 }
 
 pub fn group_free(call: &Call<'_>, group: Out<Group>) -> Result {

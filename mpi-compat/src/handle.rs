@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Handles, which C programs hold, and the tables of the objects that they refer to.
+//! Handles of C programs, and the tables of the objects to which they refer.
 //!
 //! A predefined handle is a constant below 4096. Any other is `kind << 56 | generation << 32 | index + 4096`, so that
-//! the use of a freed handle, or of one of another kind, is detected: its slot has another value. Its integer form is
-//! the lower half; the table supplies the rest.
+//! the use of a freed handle, or of a handle of another kind, is detected, since the slot holds another value. The
+//! integer form of a handle is its lower half; the table supplies the rest.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ use crate::fail::{Fail, fail};
 
 pub use crate::constants::{Comm, Errhandler, File, Group, Info, Message, Op, Request, Session, Type, Win};
 
-/// The first value of handles that are not predefined.
+/// The lowest value of a handle that is not predefined.
 const FIRST: usize = 4096;
 const INDEX: usize = 0xffff_ffff;
 /// Whether a handle is predefined, so that it always refers to the same object.
@@ -24,18 +24,18 @@ pub fn is_predefined(value: usize) -> bool {
     value < FIRST
 }
 
-/// The index that means that there is no slot.
+/// The index that stands for no slot.
 pub const NONE: u32 = u32::MAX;
 /// The holder count of a handle that is never released.
-const FOR_GOOD: u32 = u32::MAX;
-/// The bits of a generation in a handle.
+const PERMANENT: u32 = u32::MAX;
+/// The number of bits of a generation in a handle.
 const GENERATION: usize = 0xff_ffff << 32;
 
 /// A type of handle.
 pub trait Handle: Copy {
     /// The number of the kind, from 1, as it is stored in handles.
     const KIND: usize;
-    /// The kind of its object, as error texts name it.
+    /// The name of its kind of object in error texts.
     const WHAT: &'static str;
     /// The null handle.
     const NULL: usize;
@@ -82,34 +82,35 @@ handles! {
     11 Message: "matched message", MPI_MESSAGE_NULL, MPI_ERR_REQUEST;
 }
 
-/// The mark of a free slot, in its value.
+/// The bit that marks a slot's value as free.
 const FREE: usize = 1 << 31;
 
-/// The value of a slot that was never used.
+/// The value of a slot that has never been used.
 pub fn unused<H: Handle>(index: usize) -> usize {
     H::KIND << 56 | FREE | (index + FIRST)
 }
 
-/// The handle of a free slot with this value: the mark carries into the generation.
+/// The next handle of a free slot with this value: adding the mark carries into the generation.
 #[inline(always)]
 pub fn taken<H: Handle>(value: usize) -> usize {
     let next = value.wrapping_add(FREE);
     if next & GENERATION == 0 { first::<H>(next) } else { next }
 }
 
-/// The handle of a slot with generation 1, which comes after the last one.
+/// The handle of a slot with generation 1, which follows the last generation.
 #[cold]
 fn first<H: Handle>(value: usize) -> usize {
     H::KIND << 56 | 1 << 32 | value & INDEX
 }
 
-/// The value of a slot whose handle is freed, which no handle has.
+/// The value of a slot after its handle has been freed. No handle has this value.
 #[inline(always)]
 pub fn freed(value: usize) -> usize {
     value | FREE
 }
 
-/// The index of the slot of a handle that is not predefined; another value gives the index of no or another slot.
+/// The index of the slot of a handle that is not predefined; for other values the index may be that of no slot or of
+/// another slot.
 #[inline(always)]
 pub fn index_of(value: usize) -> usize {
     (value & INDEX).wrapping_sub(FIRST)
@@ -120,13 +121,13 @@ struct Slot<T: ?Sized> {
     /// The handle, or [`freed`].
     value: usize,
     object: Option<Rc<T>>,
-    /// How often the handle was given out and not freed; in a free slot, the next free slot.
+    /// The reference count of the handle; in a free slot, the index of the next free slot.
     holders: u32,
 }
 
-/// The objects of one kind. References into the tables end before anything else can access them.
+/// The objects of one kind. References into the tables are never held while other code can access them.
 pub struct Objects<H, T: ?Sized> {
-    /// Objects of predefined handles, indexed by the distance from the null handle.
+    /// Objects of predefined handles, indexed by the offset from the null handle.
     fixed: UnsafeCell<Vec<Option<Rc<T>>>>,
     slots: UnsafeCell<Vec<Slot<T>>>,
     /// The first free slot, or `NONE`.
@@ -134,7 +135,7 @@ pub struct Objects<H, T: ?Sized> {
     kind: PhantomData<H>,
 }
 
-/// An object that knows its handle, so that repeated queries return the same handle.
+/// An object that stores its handle, so that repeated queries return the same handle.
 pub trait Known {
     fn handle(&self) -> &Cell<usize>;
 }
@@ -148,7 +149,7 @@ impl<H: Handle, T: ?Sized> Default for Objects<H, T> {
 
 impl<H: Handle, T: ?Sized> Objects<H, T> {
     /// The slots. The caller keeps no reference to them while code outside this module runs, except that of
-    /// [`look`](Self::look).
+    /// [`borrow_object`](Self::borrow_object).
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // the table is not `Sync`, and its methods do not call each other with a reference
     fn slots(&self) -> &mut Vec<Slot<T>> {
@@ -163,10 +164,10 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         self.slots().get_mut(index_of(value)).filter(|slot| slot.value == value)
     }
 
-    /// Gives a predefined handle its object.
-    pub fn fix(&self, handle: H, object: Option<Rc<T>>) {
+    /// Sets the object of a predefined handle.
+    pub fn set_predefined(&self, handle: H, object: Option<Rc<T>>) {
         let at = handle.value() - H::NULL;
-        // SAFETY: no reference is kept; the former object is dropped after the access.
+        // SAFETY: no reference is held; the previous object is dropped after the access.
         let former = unsafe {
             let fixed = &mut *self.fixed.get();
             if at >= fixed.len() {
@@ -198,11 +199,11 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         slots.push(Slot { value: unused::<H>(slots.len()), object: None, holders });
     }
 
-    /// A new handle that stays valid, however often it is released.
-    pub fn insert_for_good(&self, object: Rc<T>) -> H {
+    /// A new handle that remains valid, however often it is released.
+    pub fn insert_permanent(&self, object: Rc<T>) -> H {
         let handle = self.insert(object);
         if let Some(slot) = self.slot(handle.value()) {
-            slot.holders = FOR_GOOD;
+            slot.holders = PERMANENT;
         }
         handle
     }
@@ -214,7 +215,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         drop(former);
     }
 
-    /// The existing handle of an object, which must be freed once more; or a new one.
+    /// The existing handle of an object, with its reference count incremented, or a new handle.
     pub fn share(&self, object: &Rc<T>) -> H
     where
         T: Known,
@@ -249,18 +250,18 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         fixed.get(value.wrapping_sub(H::NULL))?.as_ref()
     }
 
-    /// The object of a handle, borrowed.
+    /// Borrows the object of a handle.
     ///
     /// # Safety
-    /// Until the last use of the reference the caller does not wait, makes no progress, makes and frees no object of this
-    /// kind, and calls no function of the program.
+    /// Until the last use of the reference the caller does not wait, makes no progress, makes and frees no object of
+    /// this kind, and calls no function of the program.
     #[inline(always)]
-    pub unsafe fn look(&self, handle: H) -> Option<&Rc<T>> {
+    pub unsafe fn borrow_object(&self, handle: H) -> Option<&Rc<T>> {
         self.find(handle.value())
     }
 
     /// Frees a slot that is in use, and returns its object, which is dropped after the last access to the slot, since
-    /// dropping it may release objects that it holds, of this table too.
+    /// dropping it may release further objects, even of this table.
     #[inline(always)]
     fn vacate(&self, slot: &mut Slot<T>) -> Option<Rc<T>> {
         slot.holders = self.free.replace(index_of(slot.value) as u32);
@@ -268,7 +269,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         slot.object.take()
     }
 
-    /// Frees a handle once; returns whether it was the last time.
+    /// Releases a handle once; returns whether the object was freed.
     #[inline]
     pub fn release(&self, handle: H) -> Result<bool, Fail> {
         let value = handle.value();
@@ -276,7 +277,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
             self.get(handle)?;
             return Err(fail(H::CLASS, format!("a predefined {} cannot be freed", H::WHAT)).value(value));
         };
-        if slot.holders == FOR_GOOD {
+        if slot.holders == PERMANENT {
             return Ok(false);
         }
         slot.holders -= 1;
@@ -313,9 +314,9 @@ fn bad<H: Handle>(value: usize) -> Fail {
     let other = KINDS.iter().find(|(kind, _)| *kind == value >> 56).map(|(_, what)| *what);
     let why = match other {
         _ if value == H::NULL => format!("is {}", H::NULL_NAME),
-        Some(what) if what == H::WHAT => format!("is a {what} that was freed"),
+        Some(what) if what == H::WHAT => format!("is a {what} that has been freed"),
         Some(what) => format!("is a {what}, not a {}", H::WHAT),
-        None if value == 0 => format!("was never set to a {}", H::WHAT),
+        None if value == 0 => format!("is 0, not an initialized {}", H::WHAT),
         None => format!("is not a valid {}", H::WHAT),
     };
     fail(H::CLASS, why).value(value)

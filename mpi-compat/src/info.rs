@@ -14,7 +14,11 @@ use crate::runtime::Call;
 fn key_of(key: Text) -> Result<Vec<u8>> {
     let bytes = key.read().map_err(|failed| failed.class(MPI_ERR_INFO_KEY))?;
     if bytes.is_empty() || bytes.len() >= MPI_MAX_INFO_KEY {
-        return Err(fail(MPI_ERR_INFO_KEY, format!("has {} bytes", bytes.len())).named(key.name()));
+        return Err(fail(
+            MPI_ERR_INFO_KEY,
+            format!("has {} bytes, but 1 to {} are allowed", bytes.len(), MPI_MAX_INFO_KEY - 1),
+        )
+        .named(key.name()));
     }
     Ok(bytes)
 }
@@ -26,7 +30,7 @@ pub fn info_create(call: &Call<'_>, info: Out<Info>) -> Result {
 
 pub fn info_create_env(call: &Call<'_>, argc: c_int, argv: *mut *mut c_char, info: Out<Info>) -> Result {
     let env = call.infos.get(MPI_INFO_ENV)?.copy();
-    // SAFETY: the two are the arguments of `main`, or 0 and null.
+    // SAFETY: `argc` and `argv` are the arguments of `main`, or 0 and null.
     let mut words = unsafe { strings(argc, argv) }.into_iter();
     if let Some(command) = words.next() {
         env.set(b"command".to_vec(), command);
@@ -48,7 +52,7 @@ pub fn info_free(call: &Call<'_>, info: Out<Info>) -> Result {
 }
 
 /// An info object that the program may change.
-fn own(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
+fn modifiable(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
     if info == MPI_INFO_ENV {
         return Err(fail(MPI_ERR_INFO, "is MPI_INFO_ENV, which cannot be changed").value(info.0));
     }
@@ -56,17 +60,21 @@ fn own(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
 }
 
 pub fn info_set(call: &Call<'_>, info: Info, key: Text, value: Text) -> Result {
-    let (object, key) = (own(call, info)?, key_of(key)?);
+    let (object, key) = (modifiable(call, info)?, key_of(key)?);
     let text = value.read().map_err(|failed| failed.class(MPI_ERR_INFO_VALUE))?;
     if text.len() >= MPI_MAX_INFO_VAL {
-        return Err(fail(MPI_ERR_INFO_VALUE, format!("has {} bytes", text.len())).named("value"));
+        return Err(fail(
+            MPI_ERR_INFO_VALUE,
+            format!("has {} bytes, but at most {} are allowed", text.len(), MPI_MAX_INFO_VAL - 1),
+        )
+        .named("value"));
     }
     object.set(key, text);
     Ok(())
 }
 
 pub fn info_delete(call: &Call<'_>, info: Info, key: Text) -> Result {
-    let (object, key) = (own(call, info)?, key_of(key)?);
+    let (object, key) = (modifiable(call, info)?, key_of(key)?);
     let mut pairs = object.pairs.borrow_mut();
     let Some(at) = pairs.iter().position(|(known, _)| *known == key) else {
         let why = format!("is {:?}, which is not in the info object", String::from_utf8_lossy(&key));
@@ -78,9 +86,10 @@ pub fn info_delete(call: &Call<'_>, info: Info, key: Text) -> Result {
 
 pub fn info_get(call: &Call<'_>, info: Info, key: Text, valuelen: c_int, value: TextOut, flag: Out<c_int>) -> Result {
     let found = call.infos.get(info)?.get(&key_of(key)?);
-    let room = usize::try_from(valuelen).map_err(|_| fail(MPI_ERR_ARG, format!("is {valuelen}")).named("valuelen"))?;
+    let room = usize::try_from(valuelen)
+        .map_err(|_| fail(MPI_ERR_ARG, format!("is {valuelen}, but cannot be negative")).named("valuelen"))?;
     if let Some(text) = &found {
-        // The length of this call does not count the null byte.
+        // `valuelen` does not count the terminating null byte.
         value.write(text, room + 1)?;
     }
     flag.set(found.is_some().into());

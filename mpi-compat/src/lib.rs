@@ -29,40 +29,40 @@
 //! `MPI_BUFFER_AUTOMATIC`, `Buffer::elements` refuses negative counts and types that are not committed, `Data::new` has
 //! the memory of a message. Other counts are passed as `i64`, lists of them as `Longs`, and results as `LongOut`, both
 //! of either width; a parameter that is `int` in both forms is a `c_int`. Pointers to one value are `Out` or `In` and
-//! never null; lists (`List`, `ListOut`) are checked when they are read. `Call::large` tells which form was called, for
+//! never null; lists (`List`, `ListOut`) are checked when they are read. `Call::large` says which form was called, for
 //! the few functions that differ.
 //!
 //! **A call** (`entry::enter`) takes the lock, checks that MPI is running, runs the function, and passes a `Fail` to
 //! the error handler of its first communicator, window, file or session, or that of `MPI_COMM_SELF` if it has none.
 //! `Fail::on` names another object, as waits on requests do. `fail(class, text).named("argument")` or `.value(handle)`
-//! names the argument at fault, and the text continues that name: "is -2", "has 9, but the group has 4 members". An
-//! error code is the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
+//! names the argument at fault, and the text continues that name: "is -2", "contains 9, but the group has 4 members".
+//! An error code is the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
 //!
-//! **The usual case**. A function that `build/exports.rs` lists in `AT_ONCE` has two parts, and takes an
-//! `entry::Usual`. The first part borrows its objects (`Objects::look`) and uses the `try_` methods of core and windows,
-//! which do the usual case or nothing: valid arguments, predefined types, mapped memory, nothing to wait for. The rest
-//! (`Usual::rest`) holds its objects, since it may wait, and has every check and every error. In the thread to which the
-//! lock is biased, the first part runs by itself, before the call proper (`entry::at_once`).
+//! **The usual case**. A function that `build/exports.rs` lists in `FAST_PATH` has two parts, and takes an
+//! `entry::Usual`. The first part borrows its objects (`Objects::borrow_object`) and uses the `try_` methods of core
+//! and windows, which do the usual case or nothing: valid arguments, predefined types, mapped memory, nothing to wait
+//! for. The rest (`Usual::slow_path`) holds its objects, since it may wait, and has every check and every error. In the
+//! thread to which the lock is biased, the first part runs by itself, before the call proper (`entry::try_fast`).
 //!
 //! **State** (`runtime::Runtime`) is one per process, behind one recursive lock (`lock`): error handlers, attribute
 //! callbacks and operators call MPI. So all of the state is reached by shared references, and **no cell stays borrowed
 //! while a function of the program runs**. Calls that wait let other threads in between two rounds of progress
 //! (`waiting`); afterwards they may rely only on objects that they hold by an `Rc`.
 //!
-//! **Objects** (`handle`). `Runtime` has one `Objects<Handle, Object>` for each kind: `insert` gives a handle, `get` an
-//! `Rc` or the error, `release` frees. `share` returns the existing handle of an object, which must then be freed once
-//! more (error handlers, contents of types).
+//! **Objects** (`handle`). `Runtime` has one `Objects<Handle, Object>` for each kind: `insert` returns a handle, `get`
+//! an `Rc` or the error, and `release` frees the object. `share` returns the existing handle of an object, which must
+//! then be freed once more (error handlers, contents of types).
 //!
 //! **Communicators** (`objects::CommObject`). A communicator has its group, the remote group of an intercommunicator,
 //! two contexts (one for the program's messages and collectives, one for this library's messages) and a team, which for
 //! an intercommunicator has both groups. `comm::split` makes a communicator from another one by one allgather
 //! (`ControlExchange::gather`).
 //!
-//! **Collectives** (`collective`). A function prepares its call by `Caller` as a `Plan`: a `Prepared` call of the core, and
-//! local work before its start and after its end. The team keeps a call without such work by its `Key`. `exports.rs` calls
-//! the function of `MPI_X` for `MPI_IX` and `MPI_X_init` too, with another `Form`. A call that is refused for its arguments
-//! has not been made, so that the program may make it again; one for which this rank has no memory fails at the other ranks
-//! too (`Caller::prepared`).
+//! **Collectives** (`collective`). A function prepares its call by `Caller` as a `Plan`: a `Prepared` call of the core,
+//! and local work before its start and after its end. The team keeps a call without such work by its `Key`.
+//! `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init` too, with another `Form`. A call that is
+//! refused for its arguments has not been made, so that the program may make it again; one for which this rank has no
+//! memory fails at the other ranks too (`Caller::prepared`).
 //!
 //! **Requests.** A request refers to an object of trait `runtime::Operation` in `Runtime::requests`, which wait, test,
 //! cancel and free work on. A receive that is not persistent is in a table of its own (`objects::Receives`), from which
@@ -83,6 +83,7 @@ mod attributes;
 mod buffer;
 mod collective;
 mod comm;
+mod concurrent;
 mod constants;
 mod conversion;
 mod datatype;

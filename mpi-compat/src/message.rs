@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Messages of all chapters: their checked memory, and their ranks and tags.
+//! Messages, for all chapters: their validated memory, and their ranks and tags.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -60,7 +60,7 @@ impl Elements {
 }
 
 impl Data {
-    /// The memory of a message, checked.
+    /// The validated memory of a message.
     #[inline(always)]
     pub fn new(call: &Call<'_>, buffer: Buffer) -> Result<Self> {
         match call.plain.size(buffer.n, buffer.datatype) {
@@ -99,7 +99,7 @@ impl Data {
         Self { base: bytes.as_ptr().cast_mut(), len: bytes.len(), layout: None }
     }
 
-    /// Whether the two share bytes, as far as can be told without walking the layouts.
+    /// Whether the two share bytes, as far as can be decided without walking the layouts.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (self.base.addr(), other.base.addr());
         let contiguous = self.layout.is_none() && other.layout.is_none();
@@ -119,13 +119,14 @@ impl Data {
     }
 
     /// # Safety
-    /// The memory is valid for writes, and not accessed otherwise, until the receive is over.
+    /// The memory is valid for writes, and not accessed otherwise, until the receive has ended.
     #[inline(always)]
     pub unsafe fn sink(&self) -> Sink {
         match &self.layout {
             // SAFETY: the caller guarantees the memory.
             None => unsafe { Sink::memory(self.base, self.len) },
-            // SAFETY: as above. The program guarantees to MPI that blocks do not overlap; core copies them one by one.
+            // SAFETY: as above. The program guarantees to MPI that blocks do not overlap; core copies the blocks one by
+            // one.
             Some(typed) => unsafe { Sink::layout(Rc::<TypedMemory>::clone(typed)) },
         }
     }
@@ -151,7 +152,8 @@ impl Data {
     }
 }
 
-/// Starts a send to rank `target` of the job; `is_tried`: `try_send_message` of the job has not sent it.
+/// Starts a send to rank `target` of the job; `is_tried` says that the job's `try_send_message` has already failed to
+/// send it.
 pub fn start_send(
     comm: &CommObject,
     (target, tag): (u32, c_int),
@@ -159,8 +161,8 @@ pub fn start_send(
     data: &Data,
 ) -> Result<Sending> {
     let (job, context, source) = (comm.team.job(), comm.context, data.source());
-    // SAFETY: the program does not change the buffer until the send is complete; blocking calls forget a send that
-    // fails, and requests are kept until they are over.
+    // SAFETY: the program does not change the buffer until the send is complete; blocking calls cancel a send that
+    // fails, and requests live until their operations have ended.
     let started = unsafe {
         if is_tried {
             job.start_open_message(target, context, tag, source, mode)
@@ -178,7 +180,7 @@ pub fn rank_of(comm: &CommObject, job_rank: u32) -> c_int {
 }
 
 impl Peer {
-    /// The rank of the job that this peer is, as the target of a message; `None` for `MPI_PROC_NULL`.
+    /// The job rank of this peer as the target of a message; `None` for `MPI_PROC_NULL`.
     #[inline(always)]
     pub fn target(self, comm: &CommObject) -> Result<Option<u32>> {
         if self.tag < 0 {
@@ -187,7 +189,7 @@ impl Peer {
         self.member(comm)
     }
 
-    /// The source of a receive, as a rank of the job.
+    /// The source of a receive as a job rank.
     #[inline(always)]
     pub fn source(self, comm: &CommObject) -> Result<Partner> {
         if self.tag < 0 && self.tag != MPI_ANY_TAG {
@@ -226,7 +228,7 @@ impl Peer {
 
 #[cold]
 fn bad_tag(tag: c_int, name: &'static str) -> Fail {
-    fail(MPI_ERR_TAG, format!("is {tag}, but tags are from 0 to MPI_TAG_UB")).named(name)
+    fail(MPI_ERR_TAG, format!("is {tag}, but must be from 0 to MPI_TAG_UB")).named(name)
 }
 
 /// The pattern of a receive or probe on a communicator.
@@ -254,8 +256,8 @@ pub fn status_of(comm: &CommObject, received: &two_sided::Status) -> Status {
 #[cold]
 fn truncated(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status, source: c_int) -> Fail {
     let text = format!(
-        "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
-        received.len, received.tag, received.kept
+        "a message from rank {source} with tag {} has {} bytes, but the receive buffer has {}",
+        received.tag, received.len, received.kept
     );
     fail(MPI_ERR_TRUNCATE, text).on(comm)
 }

@@ -7,8 +7,7 @@ use crate::constants::*;
 use crate::fail::{Fail, fail};
 use crate::handle::{Comm, Type, Win};
 
-/// An address in the program's memory, with the names of its own parameter and of the parameter that counts its
-/// elements.
+/// An address in the program's memory, with the names of its parameter and of the corresponding count parameter.
 #[derive(Clone, Copy)]
 pub struct Address {
     at: *mut c_void,
@@ -46,14 +45,14 @@ impl Address {
         is_constant(self.at)
     }
 
-    /// Checks that the program's data can be `bytes` bytes that begin `first` bytes after this address. Null is
-    /// accepted if `first` is not 0, since the displacements of such a type may be absolute addresses.
+    /// Checks that `bytes` bytes of data may begin `first` bytes after this address. Null is accepted if `first` is not
+    /// 0, since the displacements of such a type may be absolute addresses.
     #[inline(always)]
     pub fn check(self, bytes: u64, first: i64) -> Result<(), Fail> {
         if self.is_constant() && bytes > 0 { check_buffer(self.at, first != 0, self.name()) } else { Ok(()) }
     }
 
-    /// Refuses `MPI_IN_PLACE`, also if there are no elements.
+    /// Rejects `MPI_IN_PLACE`, even if there are no elements.
     pub fn check_not_in_place(self) -> Result<(), Fail> {
         if self.is_in_place() { Err(no_buffer(self.at, self.name())) } else { Ok(()) }
     }
@@ -79,7 +78,7 @@ impl Buffer {
         Self { address: Address::new(at, names), n, datatype }
     }
 
-    /// A copy for a function that is not inlined, so that the original stays in registers on paths without that call.
+    /// A copy to pass to a function that is not inlined, so that the original can stay in registers on other paths.
     #[inline(always)]
     pub fn copied(self) -> Self {
         Self::new(self.address.at, self.n, self.datatype, self.address.names)

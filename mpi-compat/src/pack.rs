@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Pack and unpack (MPI-5.0 sections 5.2 and 5.3). The packed form has the bytes of the elements without gaps, or is
-//! external32.
+//! Pack and unpack (MPI-5.0 sections 5.2 and 5.3). The packed form consists of the bytes of the elements without gaps,
+//! or is external32.
 
 use std::ffi::c_void;
 
@@ -14,7 +14,7 @@ use crate::message::Elements;
 use crate::operands::{Address, Buffer};
 use crate::runtime::Call;
 
-/// A position in a packed buffer, and the bytes from there on.
+/// A position in a packed buffer, and the number of bytes from there on.
 struct Packed {
     at: usize,
     room: usize,
@@ -24,7 +24,7 @@ fn position(position: i64, size: i64, name: &'static str) -> Result<Packed> {
     let whole = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named(name))?;
     let at = usize::try_from(position).ok().filter(|at| *at <= whole);
     let at = at.ok_or_else(|| {
-        fail(MPI_ERR_ARG, format!("is {position}, but the buffer has {whole} bytes")).named("position")
+        fail(MPI_ERR_ARG, format!("is {position}, which is not within the buffer's {whole} bytes")).named("position")
     })?;
     Ok(Packed { at, room: whole - at })
 }
@@ -32,7 +32,7 @@ fn position(position: i64, size: i64, name: &'static str) -> Result<Packed> {
 fn too_short(needed: u64, packed: &Packed) -> Fail {
     fail(
         MPI_ERR_TRUNCATE,
-        format!("{needed} bytes are needed from position {}, but there are {}", packed.at, packed.room),
+        format!("{needed} bytes are needed from position {} on, but the buffer has {} left", packed.at, packed.room),
     )
 }
 
@@ -84,7 +84,7 @@ fn check_representation(datarep: Text) -> Result {
     if name == b"external32" {
         return Ok(());
     }
-    let why = format!("is {:?}, and the only representation is external32", String::from_utf8_lossy(&name));
+    let why = format!("is {:?}, but the only representation is external32", String::from_utf8_lossy(&name));
     Err(fail(MPI_ERR_UNSUPPORTED_DATAREP, why).named("datarep"))
 }
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Partitioned communication (MPI-5.0 chapter 4): requests for the partitioned messages of core.
+//! Partitioned communication (MPI-5.0 chapter 4), implemented by the partitioned messages of core.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -44,7 +44,7 @@ struct Partitioned {
     /// The bytes of one partition.
     len: u64,
     is_active: Cell<bool>,
-    /// An outcome that has been read and not consumed.
+    /// An outcome that has been read but not consumed.
     known: Cell<Option<Box<Outcome>>>,
 }
 
@@ -63,15 +63,15 @@ impl Partitioned {
             return Err(fail(MPI_ERR_REQUEST, "is inactive").named("request"));
         }
         let partition = self.partition(partition)?;
-        // SAFETY: the program does not change the buffer until the round is complete; the request is kept until it is
-        // over.
+        // SAFETY: the program does not change the buffer until the round is complete; the request lives until the round
+        // has ended.
         unsafe { send.ready(&*call.job()?, partition) }.map_err(|e| match e.kind() {
             ErrorKind::BadArgument => Fail::from(e).named("partition"),
             _ => e.into(),
         })
     }
 
-    /// Whether a partition has arrived, checked again after one round of progress.
+    /// Whether a partition has arrived; if not, checks again after one round of progress.
     fn arrived(&self, call: &Call<'_>, receive: &PartitionedReceive, partition: c_int) -> Result<bool> {
         if !self.is_active.get() {
             return Ok(true);
@@ -80,7 +80,7 @@ impl Partitioned {
         call.test(|| receive.has_arrived(from..from + self.len))
     }
 
-    /// The status of a round that is over.
+    /// The status of a round that has ended.
     fn ended(&self) -> Result<Status> {
         let receive = match &self.side {
             Side::Send(send) => return Ok(send.outcome().map(|_| Status::EMPTY)?),
@@ -92,7 +92,7 @@ impl Partitioned {
         }
         if received.kept < received.len {
             let (len, room) = (received.len, received.kept);
-            let text = format!("a partitioned message of {len} bytes, but the receive has room for {room}");
+            let text = format!("the partitioned message has {len} bytes, but the receive buffer has {room}");
             return Err(fail(MPI_ERR_TRUNCATE, text));
         }
         Ok(Status::received(self.peer.rank, self.peer.tag, received.kept))
@@ -108,7 +108,7 @@ impl Operation for Partitioned {
         if self.is_active.get() { Persistence::Active } else { Persistence::Inactive }
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         match &self.side {
             Side::Send(send) => send.is_done(),
             Side::Receive(receive) => receive.is_done(),
@@ -135,8 +135,8 @@ impl Operation for Partitioned {
     fn start(&self, call: &Call<'_>) -> Result {
         match &self.side {
             Side::Send(send) => send.start(),
-            // SAFETY: the program does not access the buffer until the round is complete; the request is kept until it
-            // is over.
+            // SAFETY: the program does not access the buffer until the round is complete; the request lives until the
+            // round has ended.
             Side::Receive(receive) => unsafe { receive.start(&*call.job()?) },
         }?;
         self.is_active.set(true);
@@ -144,10 +144,10 @@ impl Operation for Partitioned {
     }
 
     fn cancel(&self, _: &Call<'_>) -> Result {
-        Err(fail(MPI_ERR_REQUEST, "is of a partitioned message, which cannot be cancelled").named("request"))
+        Err(fail(MPI_ERR_REQUEST, "belongs to a partitioned communication, which cannot be cancelled").named("request"))
     }
 
-    fn give_up(&self, job: &Job) {
+    fn abandon(&self, job: &Job) {
         match &self.side {
             Side::Send(send) => send.forget(job),
             Side::Receive(receive) => receive.forget(job),
@@ -155,7 +155,8 @@ impl Operation for Partitioned {
     }
 }
 
-/// Makes a request for partitions of `one`. `side` makes the message of a job, a peer, a context and tag, and memory.
+/// Creates a request whose partitions have the layout `one`. `side` creates the core message from the job, the peer,
+/// context and tag, and the memory.
 fn init(
     call: &Call<'_>,
     one: Buffer,

@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
-//! The state of the library, of which each process has one, the calls and their waits, and the operations of requests.
+//! The state of the library, of which each process has one; the calls and their waits; and the operations of requests.
 //!
-//! One recursive lock (`lock`) protects the state. Every call takes it, even a call of a thread that already has it:
-//! functions of the program that a call runs (error handlers, attribute callbacks, operators) may call MPI. So the
-//! state is reached by shared references, its cells are not borrowed while such a function runs, and its values need
-//! not be `Send`: the job is in an `Rc`. Error handlers, attribute callbacks and functions of generalized requests run
-//! without the lock, so they may jump out of the call; an operator, which runs inside the progress of the job, runs
-//! with it.
+//! One recursive lock (`lock`) protects the state. Every call takes it, even in a thread that already holds it: user
+//! functions that a call runs (error handlers, attribute callbacks, operators) may call MPI. So the state (except for
+//! `WithoutLock`) is reached by shared references, its cells are not borrowed while such a function runs, and its
+//! values need not be `Send`: the job is in an `Rc`. Error handlers, attribute callbacks and functions of generalized
+//! requests run without the lock, so they may jump out of the call; an operator, which runs inside the progress of the
+//! job, runs with the lock.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -19,6 +19,7 @@ use farside_core::Job;
 use farside_core::bill::Awaited;
 
 use crate::arguments::StatusOut;
+use crate::concurrent::Table;
 use crate::constants::*;
 use crate::errhandler::{ErrhandlerObject, HasErrhandler};
 use crate::fail::{Fail, Result, fail};
@@ -33,22 +34,22 @@ pub enum Phase {
     Before,
     Running,
     After,
-    /// A child made by fork from a process of the job; it has no part in the job.
+    /// A child created by fork from a process of the job; it is not part of the job.
     Child,
 }
 
-/// The error of a call that needs MPI to be running.
+/// The error of a call that requires MPI to be initialized.
 #[cold]
 pub fn not_running(phase: Phase) -> Fail {
     let why = match phase {
-        Phase::Before => "called before MPI_Init, and without a session",
-        Phase::Child => "called in a child process made by fork, which has no part in the job",
-        _ => "called after MPI_Finalize, and without a session",
+        Phase::Before => "called before MPI_Init and without an open session",
+        Phase::Child => "called in a child process created by fork, which is not part of the job",
+        _ => "called after MPI_Finalize and without an open session",
     };
     fail(MPI_ERR_OTHER, why)
 }
 
-/// The state.
+/// The state of the MPI library in this process: its phase, its sessions and its job.
 pub struct Runtime {
     pub phase: Cell<Phase>,
     /// Whether functions that communicate may be called: between `MPI_Init` and `MPI_Finalize`, or while a session is
@@ -76,28 +77,30 @@ pub struct Runtime {
     pub infos: Objects<Info, InfoObject>,
     pub errhandlers: Objects<Errhandler, ErrhandlerObject>,
     pub wins: Objects<Win, WinObject>,
+    /// The windows whose memory all ranks map.
+    pub mapped: Table<Mapped>,
     pub sessions: Objects<Session, SessionObject>,
     pub requests: Objects<Request, dyn Operation>,
     /// The request shared by all sends that were complete at their start.
     pub complete_send: Cell<Request>,
     /// The receives of requests that are not persistent.
     pub receives: Receives,
-    /// Requests that were freed before their operations were over.
+    /// Requests that were freed before their operations had ended.
     pub freed: RefCell<FreedOperations>,
-    /// The array of requests of the last call that completed one or some of many.
+    /// The request array of the last call that completed one or some of many requests.
     pub known: RefCell<KnownRequests>,
     pub messages: Objects<Message, MessageObject>,
-    /// The process's buffer for buffered sends, used if no other buffer applies.
+    /// The process's attached buffer for buffered sends, used if no other buffer applies.
     pub buffer: Attached,
     /// All attached buffers.
     pub buffers: RefCell<Vec<Rc<AttachedBuffer>>>,
     pub errors: Errors,
     pub keyvals: Keyvals,
-    /// Types made by `MPI_Type_create_f90_*`: one for each combination of arguments.
+    /// Types created by `MPI_Type_create_f90_*`: one for each combination of arguments.
     pub f90: RefCell<Vec<([c_int; 3], Rc<TypeObject>)>>,
     pub fortran: Fortran,
     pub tool: Tool,
-    /// Values of predefined attributes, to which programs get pointers.
+    /// Values of predefined attributes, to which programs receive pointers.
     pub predefined: OnceCell<Predefined>,
 }
 
@@ -106,13 +109,14 @@ struct Shared(Runtime);
 
 // SAFETY: only `Runtime::of` returns a reference to it, to callers that hold the lock.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; no part of it belongs to the thread that made it.
+// SAFETY: as above; no part of it is bound to the thread that created it.
 unsafe impl Send for Shared {}
 
 static RUNTIME: OnceLock<Shared> = OnceLock::new();
 
 impl Runtime {
     fn new() -> Self {
+        let (types, plain) = objects::datatype::predefined();
         let runtime = Self {
             phase: Cell::new(Phase::Before),
             active: Cell::new(false),
@@ -125,12 +129,13 @@ impl Runtime {
             waiting: Waiting::default(),
             comms: Objects::default(),
             groups: Objects::default(),
-            types: Objects::default(),
-            plain: PlainTypes::default(),
+            types,
+            plain,
             ops: Objects::default(),
             infos: Objects::default(),
             errhandlers: Objects::default(),
             wins: Objects::default(),
+            mapped: Table::default(),
             sessions: Objects::default(),
             requests: Objects::default(),
             complete_send: Cell::new(MPI_REQUEST_NULL),
@@ -148,12 +153,11 @@ impl Runtime {
             predefined: OnceCell::new(),
         };
         objects::errors::predefined(&runtime.errhandlers, &runtime.errors);
-        objects::datatype::predefined(&runtime.types, &runtime.plain);
         objects::op::predefined(&runtime.ops);
         objects::group::predefined(&runtime.groups);
         objects::info::predefined(&runtime.infos);
         objects::message::no_proc(&runtime.messages);
-        runtime.complete_send.set(runtime.requests.insert_for_good(Rc::new(CompleteSend)));
+        runtime.complete_send.set(runtime.requests.insert_permanent(Rc::new(CompleteSend)));
         runtime
     }
 
@@ -163,7 +167,7 @@ impl Runtime {
         f(Self::of(&taken))
     }
 
-    /// The state; `Taken` proves that the caller holds the lock.
+    /// Returns the state; `Taken` proves that the caller holds the lock.
     #[inline(always)]
     fn of(_: &Taken) -> &Self {
         &RUNTIME.get_or_init(|| Shared(Self::new())).0
@@ -176,6 +180,13 @@ impl Runtime {
         unsafe { &RUNTIME.get().unwrap_unchecked().0 }
     }
 
+    /// The parts of the state that need no lock.
+    #[inline(always)]
+    pub fn without_lock() -> Option<WithoutLock> {
+        let Shared(runtime) = RUNTIME.get()?;
+        Some(WithoutLock { plain: &runtime.plain, mapped: &runtime.mapped })
+    }
+
     /// Updates `active` after MPI was started or ended, or a session opened or closed. The lock is biased only while
     /// MPI is active.
     pub fn set_active(&self) {
@@ -185,8 +196,8 @@ impl Runtime {
     }
 
     /// Makes calls fail in a child of this process. The C library calls it in the only thread of the child.
-    pub extern "C" fn in_child() {
-        LOCK.in_child();
+    pub extern "C" fn reset_in_child() {
+        LOCK.reset_in_child();
         if let Some(Shared(runtime)) = RUNTIME.get() {
             runtime.phase.set(Phase::Child);
             runtime.set_active();
@@ -203,6 +214,18 @@ impl Runtime {
     }
 }
 
+/// The parts of the state that any thread may use without the lock.
+#[derive(Clone, Copy)]
+pub struct WithoutLock {
+    pub plain: &'static PlainTypes,
+    pub mapped: &'static Table<Mapped>,
+}
+
+const _: () = {
+    const fn is_sync<T: Sync>() {}
+    is_sync::<WithoutLock>();
+};
+
 /// One call of an MPI function.
 pub struct Call<'a> {
     runtime: &'a Runtime,
@@ -213,7 +236,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call of a thread that has the lock.
+    /// A call in a thread that holds the lock.
     #[inline(always)]
     pub fn of(taken: &'a Taken, name: &'static str, large: bool) -> Self {
         Self { runtime: Runtime::of(taken), name, large }
@@ -233,18 +256,18 @@ impl Deref for Call<'_> {
 #[derive(Default)]
 pub struct FreedOperations {
     pub operations: Vec<Rc<dyn Operation>>,
-    /// Length of the list at which operations that are over are dropped.
+    /// Length of the list at which operations that have ended are dropped.
     most: usize,
 }
 
 impl FreedOperations {
-    /// Keeps an operation until it is over.
+    /// Owns an operation until it has ended.
     pub fn add(&mut self, operation: Rc<dyn Operation>) {
-        if operation.is_over() {
+        if operation.has_ended() {
             return;
         }
         if self.operations.len() >= self.most {
-            self.operations.retain(|operation| !operation.is_over());
+            self.operations.retain(|operation| !operation.has_ended());
             self.most = 2 * self.operations.len().max(4);
         }
         self.operations.push(operation);
@@ -263,7 +286,7 @@ pub enum Persistence {
 
 /// The operation of a request.
 pub trait Operation: Any {
-    /// The object whose error handler gets the operation's errors.
+    /// The object whose error handler is called for the operation's errors.
     fn object(&self) -> Option<&dyn HasErrhandler> {
         None
     }
@@ -272,14 +295,14 @@ pub trait Operation: Any {
         Persistence::None
     }
 
-    /// Whether the operation can be completed without waiting. Makes no progress, and calls no function of the program.
-    fn is_over(&self) -> bool;
+    /// Whether the operation can be completed without waiting. Makes no progress, and calls no user function.
+    fn has_ended(&self) -> bool;
 
-    /// The status and the error of an operation that is over, which stays as it is.
+    /// The status and the error of an operation that has ended; does not consume them.
     fn outcome(&self, call: &Call<'_>) -> Outcome;
 
-    /// Returns the outcome of an operation that is over, and consumes it: an operation of a persistent request becomes
-    /// inactive, and that of another is called with its last references.
+    /// Returns and consumes the outcome of an operation that has ended: the operation of a persistent request becomes
+    /// inactive, and any other operation is about to be dropped.
     fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
         self.outcome(call).put(status)
     }
@@ -289,23 +312,23 @@ pub trait Operation: Any {
         Ok(())
     }
 
-    /// Cancels it if that is still possible; in either case it is over soon.
+    /// Cancels the operation if that is still possible; in either case it ends soon.
     fn cancel(&self, _: &Call<'_>) -> Result {
         Ok(())
     }
 
-    /// Handles a free of its request by the program; returns whether the handle stays valid.
+    /// Called when the program frees the request; returns whether the handle stays valid.
     fn free(&self, _: &Call<'_>) -> Result<bool> {
         Ok(false)
     }
 
-    /// The peer and the call that it waits for now, for the wait statistics.
+    /// The peer and the call for which the operation currently waits, for the wait statistics.
     fn awaits(&self) -> Option<Awaited> {
         None
     }
 
-    /// Ends all access to its memory.
-    fn give_up(&self, _: &Job) {}
+    /// Ends all accesses to the operation's memory.
+    fn abandon(&self, _: &Job) {}
 }
 
 impl dyn Operation {
@@ -319,7 +342,7 @@ impl dyn Operation {
 struct CompleteSend;
 
 impl Operation for CompleteSend {
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         true
     }
 
@@ -329,13 +352,13 @@ impl Operation for CompleteSend {
 }
 
 impl Call<'_> {
-    /// Waits, making progress, until `ready`, which depends on peers or other threads.
+    /// Waits, making progress, until `ready` returns true, which depends on peers or other threads.
     #[inline]
     pub fn wait(&self, ready: impl FnMut() -> bool) -> Result {
         self.wait_until(|| None, ready)
     }
 
-    /// Like [`wait`](Self::wait); `awaited` says at any time what is awaited, if that is known.
+    /// Like [`wait`](Self::wait); `awaited` describes the peer and operation awaited at the time, if known.
     #[inline]
     pub fn wait_until(&self, awaited: impl Fn() -> Option<Awaited>, mut ready: impl FnMut() -> bool) -> Result {
         if ready() {
@@ -352,19 +375,19 @@ impl Call<'_> {
         awaited: impl Fn() -> Awaited,
         mut ready: impl FnMut() -> bool,
     ) -> farside_core::Result<()> {
-        // Inside an operator, the wait that would have to continue first is this thread's.
+        // Inside an operator, the wait that would have to continue first is one of this thread.
         job.running(self.name)?;
         let waiting = &self.waiting;
-        while waiting.driven.get() {
+        while waiting.has_driver.get() {
             waiting.sleep(&mut ready);
             if ready() {
-                if !waiting.driven.get() {
+                if !waiting.has_driver.get() {
                     waiting.wake_next();
                 }
                 return Ok(());
             }
         }
-        waiting.driven.set(true);
+        waiting.has_driver.set(true);
         let ended = job.wait(awaited, || {
             if ready() {
                 return Ok(Some(()));
@@ -372,7 +395,7 @@ impl Call<'_> {
             waiting.wake_ready();
             Ok(None)
         });
-        waiting.driven.set(false);
+        waiting.has_driver.set(false);
         waiting.wake_next();
         ended
     }
@@ -385,7 +408,7 @@ impl Call<'_> {
         }
         self.job()?.progress_of_test()?;
         if LOCK.is_wanted() {
-            LOCK.let_in();
+            LOCK.wake_waiter();
         }
         Ok(ready())
     }

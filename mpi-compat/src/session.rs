@@ -1,5 +1,5 @@
-//! Sessions (MPI-5.0 section 11.3): MPI without `MPI_Init`. A session is a handle of the job, which the first session
-//! starts and which stays until the process ends. Communicators are made from groups of its process sets; both, and
+//! Sessions (MPI-5.0 section 11.3): MPI without `MPI_Init`. A session is a handle of the job. The first session starts
+//! the job, which lives until the process ends. Communicators are made from groups of its process sets; both, and
 //! objects derived from them, refer to the session.
 #![allow(unsafe_code)]
 
@@ -10,10 +10,11 @@ use crate::arguments::{Out, Text, TextOut};
 use crate::constants::*;
 use crate::environment::start_job;
 use crate::errhandler::Target;
-use crate::errors::fitting;
+use crate::errors::errhandler_for;
 use crate::fail::{Result, fail};
 use crate::group::{SETS, process_set};
 use crate::handle::{Errhandler, Group, Info, Session};
+use crate::lock::LOCK;
 use crate::objects::{Attached, GroupObject, InfoObject, SessionObject};
 use crate::rma::KINDS;
 use crate::runtime::{Call, Phase, Runtime};
@@ -37,9 +38,12 @@ fn hints(call: &Call<'_>, info: Info) -> Result<Rc<InfoObject>> {
 }
 
 pub fn session_init(call: &Call<'_>, info: Info, errhandler: Errhandler, session: Out<Session>) -> Result {
-    let handler = fitting(call, Target::Session, errhandler)?;
+    let handler = errhandler_for(call, Target::Session, errhandler)?;
     let info = hints(call, info)?;
     start_job(call)?;
+    if info.get(b"thread_level").as_deref() == Some(LEVELS[3]) {
+        LOCK.allow_threads();
+    }
     leave_at_exit(call);
     let object = SessionObject { errhandler: handler.into(), buffer: Attached::default(), info };
     call.sessions_open.set(call.sessions_open.get() + 1);
@@ -63,13 +67,13 @@ pub fn session_finalize(call: &Call<'_>, session: Out<Session>) -> Result {
 }
 
 /// Makes this process leave the job when it exits, unless MPI is still in use then. `MPI_Finalize` need not be called,
-/// and a session may be followed by another, so no earlier time is certain.
+/// and another session may follow, so the job cannot be left earlier.
 fn leave_at_exit(call: &Call<'_>) {
     extern "C" fn leave() {
         Runtime::with(|runtime| {
-            // A child made by fork has no job.
+            // A child created by fork has no job.
             if let Some(job) = runtime.job().ok().filter(|_| !runtime.active.get()) {
-                // An error has no caller to report to, and the launcher sees this process end.
+                // There is no caller to which to report an error, and the launcher sees this process end.
                 let _ = job.leave();
             }
         });
@@ -89,7 +93,7 @@ pub fn session_get_info(call: &Call<'_>, session: Session, info_used: Out<Info>)
 fn set(call: &Call<'_>, name: Text) -> Result<Vec<u32>> {
     let text = name.read()?;
     let no_such_set = || {
-        let text = format!("is {:?}, but there are {}", String::from_utf8_lossy(&text), SETS.join(" and "));
+        let text = format!("is {:?}, but the process sets are {}", String::from_utf8_lossy(&text), SETS.join(" and "));
         fail(MPI_ERR_ARG, text).named(name.name())
     };
     process_set(&call.job()?, &text).ok_or_else(no_such_set)

@@ -1,4 +1,4 @@
-//! Statuses (MPI-5.0 sections 3.2.5 and 13.3).
+//! Status objects (MPI-5.0 sections 3.2.5 and 13.3).
 
 use std::ffi::c_int;
 
@@ -29,7 +29,7 @@ pub fn get_elements(call: &Call<'_>, status: In<Status>, datatype: Type, to: Lon
 
 pub fn status_set_elements(call: &Call<'_>, status: Out<Status>, datatype: Type, n: i64) -> Result {
     let object = call.types.get(datatype)?;
-    let too_many = || fail(MPI_ERR_COUNT, format!("is {n}, more than 2^64 bytes")).named("count");
+    let too_many = || fail(MPI_ERR_COUNT, format!("is {n}, which exceeds 2^64 bytes")).named("count");
     let bytes = bytes_of(&object.layout, count(n, "count")?).ok_or_else(too_many)?;
     change(status, |status| status.set_bytes(bytes));
     Ok(())

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! The tool interface (MPI-5.0 chapter 15): no control variables, performance variables, events, sources or categories.
-//! Queries of their numbers return 0; calls that name one return the error of its kind. Errors are not passed to error
-//! handlers.
+//! Queries for the number of each return 0; calls that take an index return the error for an invalid index of that kind.
+//! Errors are not passed to error handlers.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -11,7 +11,7 @@ use crate::handle::{Info, Type};
 use crate::objects::Tool;
 use crate::runtime::Runtime;
 
-/// Runs a call, which needs the interface to be initialized.
+/// Runs a call that requires the interface to be initialized.
 fn call(f: impl FnOnce(&Tool) -> Result<(), c_int>) -> c_int {
     Runtime::with(|runtime| match runtime.tool.opened.get() {
         0 => MPI_T_ERR_NOT_INITIALIZED,
@@ -19,7 +19,7 @@ fn call(f: impl FnOnce(&Tool) -> Result<(), c_int>) -> c_int {
     })
 }
 
-/// Writes a result of the program.
+/// Writes a result to an address of the program.
 fn put<T>(place: *mut T, value: T) -> Result<(), c_int> {
     if place.is_null() {
         return Err(MPI_T_ERR_INVALID);
@@ -138,7 +138,7 @@ macro_rules! on_all_handles {
         pub fn $name(session: Opaque, handle: Opaque) -> c_int {
             call(|tool| {
                 tool.has(session)?;
-                // There are no handles.
+                // No handle of a performance variable exists, so only "all handles" is valid.
                 if handle.0 == MPI_T_PVAR_ALL_HANDLES.0 { Ok(()) } else { Err(MPI_T_ERR_INVALID_HANDLE) }
             })
         }

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Waits of several threads. One thread at a time makes progress for all of them; the others sleep. It wakes them when
-//! their waits are over, or, when it stops, one of them to continue. While it makes progress it has the lock, and lets
-//! in any other thread that wants it.
+//! their waits have ended and, when it stops, wakes one of them to take over. While it makes progress it holds the
+//! lock, and yields it to any other thread that wants it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::lock::LOCK;
 /// The waiting threads.
 #[derive(Default)]
 pub struct Waiting {
-    /// Whether a thread makes progress now.
-    pub driven: Cell<bool>,
+    /// Whether a thread is making progress.
+    pub has_driver: Cell<bool>,
     sleepers: RefCell<Vec<Sleeper>>,
 }
 
 /// A sleeping thread.
 struct Sleeper {
-    /// Whether its wait is over. The pointer is valid until the thread is woken.
+    /// Whether the thread's wait has ended. The pointer is valid until the thread is woken.
     ready: *mut dyn FnMut() -> bool,
     thread: Thread,
     woken: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ impl Sleeper {
 }
 
 impl Waiting {
-    /// Wakes the threads whose wait is over.
+    /// Wakes the threads whose waits have ended.
     pub fn wake_ready(&self) {
         if self.sleepers.borrow().is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Programs started by the launchers of others: a C program by PRRTE, and Rust and C programs by Slurm, which the tests
-//! start on this machine alone, with daemons, ports and folders of their own. `ci/test slurm` runs the latter.
+//! Programs under third-party launchers: a C program under PRRTE, and Rust and C programs under Slurm, which the tests
+//! run on this machine alone, with private daemons, ports and folders. `ci/test slurm` runs the latter.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn compile(folder: &Path, source: &Path) -> PathBuf {
     program
 }
 
-/// Increments of windows under locks, which check themselves.
+/// A program that increments window elements under locks and checks the result.
 fn counter(folder: &Path) -> PathBuf {
     compile(folder, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/rma_lock_counter.c")))
 }
@@ -71,7 +71,7 @@ impl Slurm {
         let place = folder.path().to_str().unwrap();
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let name = name.trim().split('.').next().unwrap();
-        // Both ports are taken at the same time, so they differ.
+        // Both ports are reserved at the same time, so they differ.
         let free = [0; 2].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
         let [control, node] = free.map(|listener| listener.local_addr().unwrap().port());
         let conf = format!(
@@ -97,12 +97,12 @@ impl Slurm {
         keeper.args(["-c", script, place]).stdin(Stdio::piped());
         let me = Self { keeper: keeper.spawn().unwrap(), folder };
         let deadline = Instant::now() + PATIENCE;
-        while me.ask("sinfo", &["-h", "-o", "%T"]).out.trim() != "idle" {
+        while me.query("sinfo", &["-h", "-o", "%T"]).out.trim() != "idle" {
             let logs = ["slurmctld.log", "slurmd.log"].map(|name| std::fs::read_to_string(me.folder.path().join(name)));
             assert!(Instant::now() < deadline, "Slurm does not start: {logs:?}");
             std::thread::sleep(PATIENCE / 200);
         }
-        let kinds = me.ask("srun", &["--mpi=list"]);
+        let kinds = me.query("srun", &["--mpi=list"]);
         if !(kinds.out + &kinds.err).contains(mpi) {
             skip(test, &format!("this Slurm has no plugin {mpi}"));
             return None;
@@ -120,7 +120,7 @@ impl Slurm {
         command
     }
 
-    fn ask(&self, program: &str, arguments: &[&str]) -> Finished {
+    fn query(&self, program: &str, arguments: &[&str]) -> Finished {
         self.command(program).finish_with(arguments)
     }
 
@@ -182,11 +182,11 @@ fn jobs(test: &str, mpi: &str, bootstrap: &str) {
     assert!(done.code == Some(0) && done.out.matches("same bits as serial").count() == 4, "{done:?}");
     check(&slurm.run(mpi, &[], counter(slurm.folder.path()), &[]).finish());
 
-    // A step whose tasks end immediately counts as one that has not started.
+    // Slurm treats a step whose tasks end immediately as one that has not started.
     let done = slurm.run(mpi, &[], "sh", &["-c", "sleep 1; exit $((SLURM_PROCID == 2 ? 5 : 0))"]).finish();
     assert_eq!(done.code, Some(5), "{done:?}");
     let done = slurm.run(mpi, &[], &kvs, &["10", "1", "put", "child"]).finish();
-    assert!(done.code == Some(0) && done.err.contains("a program that a rank starts is not a rank itself"), "{done:?}");
+    assert!(done.code == Some(0) && done.err.contains("a child process of a rank inherits"), "{done:?}");
     // Ranks that wait for a rank that is killed end immediately, not after the time limit of start-up.
     for how in ["kill", "abort", "3"] {
         let done = slurm.run(mpi, &["--kill-on-bad-exit"], &kvs, &["10", "1", "put", how]).finish();

@@ -1,4 +1,4 @@
-//! The MPI library: its tables, C programs on it, its installation, other launchers, Python.
+//! Tests of the MPI library: its tables, C programs, its installation, other launchers, Python.
 
 mod install;
 mod launchers;

@@ -14,9 +14,9 @@ fn all_functions_are_there() {
     let names: BTreeSet<_> = table.functions().map(|function| function.name.as_str()).collect();
     assert_eq!(names.len(), 674);
     assert_eq!(table.functions().count(), 674);
-    let mut removed: Vec<_> = table.functions().filter_map(|function| function.now.as_deref()).collect();
+    let mut removed: Vec<_> = table.functions().filter_map(|function| function.replacement.as_deref()).collect();
     assert_eq!(removed.len(), 10);
-    removed.retain(|now| !names.contains(now));
+    removed.retain(|new| !names.contains(new));
     assert!(removed.is_empty(), "replaced by functions that do not exist: {removed:?}");
     let stages = table.functions().map(|function| function.stage);
     assert!(stages.into_iter().all(|stage| (1..=7).contains(&stage)));
@@ -57,7 +57,7 @@ fn the_readme_shows_what_is_there() {
         std::fs::write(&file, wanted).unwrap();
     } else {
         let remedy = "FARSIDE_WRITE=1 cargo test -p farside-mpi --test mpi tables";
-        assert!(text == wanted, "README.md is not what the tables say: {remedy}");
+        assert!(text == wanted, "README.md disagrees with the tables: {remedy}");
     }
 }
 
@@ -72,7 +72,7 @@ fn the_symbols_are_the_functions() {
     let mut exported = BTreeSet::new();
     for line in text.lines() {
         let words: Vec<_> = line.split_whitespace().collect();
-        assert_eq!(words[1], "T", "a strong symbol of a function: {line}");
+        assert_eq!(words[1], "T", "not a strong symbol: {line}");
         exported.insert(words[2].to_owned());
     }
     let table = Table::read();
@@ -109,10 +109,10 @@ fn the_header_is_that_of_the_abi() {
         .map(|(at, name)| seen(&table, &at, name, folder.path()));
     assert_eq!(ours, other);
 
-    // The prototypes are the same: a declaration of one compiles after that of the other. Two differ on purpose, and
-    // the header of the ABI does not declare functions that were removed.
+    // The prototypes are the same: a declaration of one compiles after that of the other. Two prototypes differ on
+    // purpose, and the header of the ABI does not declare removed functions.
     let mut source = String::from("#include \"mpi_abi.h\"\n#undef MPI_VERSION\n");
-    for function in table.functions().filter(|function| function.now.is_none()) {
+    for function in table.functions().filter(|function| function.replacement.is_none()) {
         if !["MPI_Psend_init", "MPI_Precv_init", "MPI_Psend_init_c", "MPI_Precv_init_c"]
             .contains(&function.name.as_str())
         {

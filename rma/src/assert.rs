@@ -1,4 +1,4 @@
-//! The asserts of synchronization calls (MPI-4 §12.5.5): promises of the caller that may save work.
+//! The asserts of synchronization calls (MPI-4 §12.5.5): assertions by the caller that may save work.
 
 bitflags::bitflags! {
     /// Promises about an epoch. A false one is an error of the caller that is not always detected.
@@ -34,7 +34,7 @@ bitflags::bitflags! {
         /// may access its memory locally.
         const NOSUCCEED = 8;
         /// Post and start: the matching post has been called before start; saves the message of post.
-        /// Lock: no rank holds or requests a conflicting lock; saves acquiring and releasing it. A false promise is a
+        /// Lock: no rank holds or requests a conflicting lock; saves acquiring and releasing it. A false assertion is a
         /// data race, so only untyped windows use the assert; typed ones ignore it.
         const NOCHECK = 16;
     }

@@ -18,11 +18,10 @@ use crate::raw::RawWindow;
 use crate::raw::lock::LockKind;
 
 /// A passive-target epoch with an async body ([`LockWindow::lock_all_async`], [`LockWindow::lock_async`]). Operations are
-/// started and own their buffers, which they give back by wait, test or `.await`; all are complete when the epoch has
-/// closed.
+/// started and own their buffers, which wait, test or `.await` returns; all are complete when the epoch has closed.
 ///
-/// An async function may be dropped half-way, or leaked, at any `.await`, and then its borrows end. So operations take
-/// no slices: they own a [`Buffer`](crate::symmetric::Buffer), and no borrow is in use between two polls.
+/// An async function may be dropped or leaked at any `.await`, and its borrows then end. So operations take no slices:
+/// they own a [`Buffer`](crate::symmetric::Buffer), and no borrow is in use between two polls.
 ///
 /// ```
 /// # #[cfg(feature = "async")] {
@@ -53,7 +52,7 @@ pub struct AsyncEpoch<T> {
     element: std::marker::PhantomData<T>,
 }
 
-/// Closes an epoch when it is dropped, even with a future that is dropped half-way.
+/// Closes the epoch on drop, also when the future is dropped before it has completed.
 struct Open<'a> {
     window: &'a RawWindow,
     /// The locked rank; `None` for all ranks.
@@ -72,7 +71,7 @@ impl Open<'_> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         if let Err(e) = self.close() {
-            tracing::error!("an epoch that was dropped was not closed: {e}");
+            tracing::error!("failed to close an epoch on drop: {e}");
         }
     }
 }
@@ -93,12 +92,12 @@ impl Future for Flush<'_> {
 }
 
 impl<T: Pod> LockWindow<T> {
-    /// One epoch under shared locks of all ranks, with an async body: other tasks of the thread run while it waits, and
-    /// the timers of its runtime. The lock of a rank is taken at the first access to that rank. Messages: those of
+    /// One epoch under shared locks of all ranks, with an async body: while it waits, other tasks of the thread and the
+    /// timers of its runtime run. The lock of a rank is taken at the first access to that rank. Messages: those of
     /// [`lock_all`](Self::lock_all).
     ///
-    /// A future that is dropped half-way completes the operations in progress and closes the epoch in its drop, which may
-    /// wait. If it is leaked, the epoch stays open, and other epochs of this window are refused.
+    /// A future that is dropped early completes the operations in progress and closes the epoch in its drop, which may
+    /// block. If it is leaked, the epoch stays open, and other epochs of this window are refused.
     ///
     /// ```
     /// # #[cfg(feature = "async")] {
@@ -181,7 +180,7 @@ impl<T: Pod> LockWindow<T> {
         let epoch = AsyncEpoch { window: Rc::clone(self.raw()), element: std::marker::PhantomData };
         let open = Open { window: &epoch.window, target };
         let result = body(&epoch).await;
-        // This completes the operations without blocking the thread, so closing need not wait.
+        // The flush completes the operations without blocking the thread, so closing the epoch need not wait.
         let completed = Flush { window: &epoch.window, target }.await;
         let closed = open.close();
         std::mem::forget(open);
@@ -236,7 +235,7 @@ impl<T: Pod> AsyncEpoch<T> {
         self.transfer(Transfer::Accumulate(op, T::TYPE), operand, target, displacement)
     }
 
-    /// Starts to apply `op` to one element; the handle gives its previous value.
+    /// Starts to apply `op` to one element; the handle returns its previous value.
     ///
     /// # Errors
     /// Those of [`raccumulate`](Self::raccumulate).
@@ -247,7 +246,7 @@ impl<T: Pod> AsyncEpoch<T> {
         Pending::fetch(&self.window, op, operand, (target, bytes::<T>(displacement)?), |_| ())
     }
 
-    /// Starts to set one element to `desired` if it is `expected`; the handle gives its previous value.
+    /// Starts to set one element to `desired` if it equals `expected`; the handle returns its previous value.
     ///
     /// # Errors
     /// Those of [`rput`](Self::rput).

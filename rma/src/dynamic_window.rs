@@ -24,7 +24,7 @@ use crate::selection::Selection;
 /// Job::threads(2, |job| {
 ///     let team = job.world()?;
 ///     let window = DynamicWindow::<u64>::new(&team)?;
-///     // Others name what a rank has attached by its attachment, which travels like any other data.
+///     // Peers address attached memory by its attachment, which is plain data that can be sent to them.
 ///     let mine = window.attach(vec![team.rank() as u64; 4])?;
 ///     let mut all = [mine; 2];
 ///     team.allgather(&[mine], &mut all)?;
@@ -66,7 +66,7 @@ impl<T: Pod> DynamicWindow<T> {
     pub fn attach(&self, vec: Vec<T>) -> Result<Attachment> {
         located(|| {
             let mut vec = ManuallyDrop::new(vec);
-            // SAFETY: the vector is kept, untouched, until `detach` has succeeded, or leaked.
+            // SAFETY: the vector is owned and not accessed until `detach` has succeeded; otherwise it is leaked.
             match unsafe { self.raw.attach_exclusively(vec.as_mut_ptr().cast(), size_of_val(&vec[..])) } {
                 Ok(attachment) => {
                     self.vectors.borrow_mut().insert(attachment, vec);
@@ -103,7 +103,7 @@ impl<T: Pod> DynamicWindow<T> {
         located(|| self.run(target, attachment, Item::put(from, displacement)?))
     }
 
-    /// Gets from an attachment of `target`; complete on return. One message and its answer.
+    /// Gets from an attachment of `target`; complete on return. One message and its reply.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -121,7 +121,7 @@ impl<T: Pod> DynamicWindow<T> {
     /// Job::threads(3, |job| {
     ///     let team = job.world()?;
     ///     let window = DynamicWindow::<u64>::new(&team)?;
-    ///     // Rank 0 attaches memory; the others learn its attachment.
+    ///     // Rank 0 attaches memory and broadcasts its attachment.
     ///     let mut counters = [Attachment { id: 0, slot: 0 }];
     ///     if team.rank() == 0 {
     ///         counters = [window.attach(vec![100; 2])?];
@@ -265,7 +265,7 @@ impl<T: Pod> Drop for DynamicWindow<T> {
         for (attachment, vec) in self.vectors.borrow_mut().drain() {
             match self.raw.detach(attachment) {
                 Ok(()) => drop(ManuallyDrop::into_inner(vec)),
-                Err(e) => tracing::error!("attached memory is leaked: {e}"),
+                Err(e) => tracing::error!("leaking attached memory that could not be detached: {e}"),
             }
         }
     }

@@ -11,7 +11,7 @@ use rustc_hash::FxHasher;
 
 use crate::op::{Element, ElementType};
 
-/// The kind of object and its element type, which ranks compare because they must be the same.
+/// The kind of object and its element type, which must agree on all ranks and are compared between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowElement {
     object: &'static str,
@@ -21,10 +21,11 @@ pub struct WindowElement {
 }
 
 impl WindowElement {
-    /// The element type `T`, which must have a size, of an object, which is named as in `a window`.
+    /// An object with elements of type `T`; its name includes the article, as in `a window`. `T` must not be
+    /// zero-sized.
     #[must_use]
     pub fn of<T: Pod>(object: &'static str) -> Self {
-        const { assert!(size_of::<T>() > 0, "elements of a window need a size") };
+        const { assert!(size_of::<T>() > 0, "zero-sized elements are not supported") };
         Self { object, name: type_name::<T>(), size: size_of::<T>(), align: align_of::<T>() }
     }
 
@@ -37,29 +38,30 @@ impl WindowElement {
         hasher.finish() | 1
     }
 
-    /// The object, the name and the size, for the error of a rank that has another one.
+    /// The object, its element type and the element size, for the error of a mismatch between ranks.
     pub(crate) fn describe(self) -> String {
         format!("{} of elements `{}` of {} bytes", self.object, self.name, self.size)
     }
 
-    /// The object as texts name it.
+    /// The name of the object in error texts.
     pub(crate) fn object(element: Option<Self>) -> &'static str {
         element.map_or("a window", |element| element.object)
     }
 }
 
-/// Describes bytes `start` to `end` of an object that has `len` bytes, in elements if it has a type and they are whole.
+/// Describes bytes `start` to `end` of an object of `len` bytes: in elements if the object has an element type and the
+/// range is a whole number of them.
 #[cold]
 pub(crate) fn range_text(element: Option<WindowElement>, start: i128, end: i128, len: usize) -> String {
     let what = WindowElement::object(element);
     let whole = |e: &WindowElement| [start, end, len as i128].iter().all(|n| n % e.size as i128 == 0);
     let Some(WindowElement { name, size, .. }) = element.filter(whole) else {
-        return format!("bytes {start} to {end} of {what} of {len} bytes");
+        return format!("bytes {start} to {end} are not inside {what} of {len} bytes");
     };
     let (size, len) = (size as i128, len / size);
     match (end - start) / size {
-        1 => format!("element {} of {what} of {len} elements (`{name}`)", start / size),
-        _ => format!("elements {} to {} of {what} of {len} elements (`{name}`)", start / size, end / size),
+        1 => format!("element {} is not inside {what} of {len} elements (`{name}`)", start / size),
+        _ => format!("elements {} to {} are not inside {what} of {len} elements (`{name}`)", start / size, end / size),
     }
 }
 
@@ -97,14 +99,15 @@ pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
 #[cold]
 fn too_far(displacement: usize) -> Error {
     Error::new(ErrorKind::OutOfRange, "address a window")
-        .cause(format!("element {displacement} is beyond every address"))
+        .cause(format!("the byte offset of element {displacement} overflows"))
 }
 
 pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
     if a == b {
         Ok(())
     } else {
-        Err(Error::new(ErrorKind::BadArgument, "check buffers").cause(format!("lengths {a} and {b}")))
+        Err(Error::new(ErrorKind::BadArgument, "check buffers")
+            .cause(format!("the lengths differ: {a} and {b} elements")))
     }
 }
 
@@ -131,10 +134,10 @@ mod tests {
     #[test]
     fn ranges_are_in_elements_where_they_are_whole() {
         let word = Some(WindowElement::of::<u32>("a window"));
-        assert_eq!(range_text(word, 8, 20, 16), "elements 2 to 5 of a window of 4 elements (`u32`)");
-        assert_eq!(range_text(word, 16, 20, 16), "element 4 of a window of 4 elements (`u32`)");
-        assert_eq!(range_text(word, -4, 4, 16), "elements -1 to 1 of a window of 4 elements (`u32`)");
-        assert_eq!(range_text(word, 8, 21, 16), "bytes 8 to 21 of a window of 16 bytes");
-        assert_eq!(range_text(None, 8, 20, 16), "bytes 8 to 20 of a window of 16 bytes");
+        assert_eq!(range_text(word, 8, 20, 16), "elements 2 to 5 are not inside a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, 16, 20, 16), "element 4 is not inside a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, -4, 4, 16), "elements -1 to 1 are not inside a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, 8, 21, 16), "bytes 8 to 21 are not inside a window of 16 bytes");
+        assert_eq!(range_text(None, 8, 20, 16), "bytes 8 to 20 are not inside a window of 16 bytes");
     }
 }

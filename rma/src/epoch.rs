@@ -27,14 +27,14 @@ use crate::selection::Selection;
 /// Job::threads(2, |job| {
 ///     let team = job.world()?;
 ///     let mut window = Window::<i64>::allocate(&team, 8)?;
-///     // Every second element of eight, from all that a buffer holds.
+///     // All four elements of a buffer go to every second of eight elements.
 ///     let (all, every_second) = (Selection::contiguous(4)?, Selection::vector(4, 1, 2)?);
 ///     let (data, one) = ([1, 2, 3, 4], [100]);
 ///     window.fence(Assert::empty(), |epoch| {
 ///         if team.rank() == 0 {
 ///             epoch.put_selected(&data, &all, 1, 0, &every_second)?;
 ///         }
-///         // Atomic with those of the other rank.
+///         // Atomic with respect to the accumulate of the other rank.
 ///         epoch.accumulate(Op::Sum, &one, 1, 7)
 ///     })?;
 ///     if team.rank() == 1 {
@@ -70,7 +70,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     }
 
     /// Puts elements `range` of this rank's own window memory to `target` at `displacement`, without a copy of them. If
-    /// peers write to them in the same epoch, each byte is the former or the new one.
+    /// peers write to them in the same epoch, each transferred byte has either its old or its new value.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -97,7 +97,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         })
     }
 
-    /// Puts one value, which is copied if it must wait.
+    /// Puts one value, which is copied if the operation is queued.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -107,8 +107,8 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         self.raw.put_value(value, target, bytes::<T>(displacement)?).located()
     }
 
-    /// Gets several pieces into disjoint parts of one buffer. Each part names the range of the buffer, the target and the
-    /// displacement there. One message and its answer for each.
+    /// Gets several ranges into disjoint parts of one buffer. Each part names the range of the buffer, the target and
+    /// the displacement there. One message and its reply for each.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -126,8 +126,8 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get); `BadArgument` for parts that overlap or exceed the buffer. An error starts no get, or
-    /// only some of them.
+    /// Those of [`get`](Self::get); `BadArgument` for parts that overlap or exceed the buffer. After an error none or
+    /// only some of the gets have been started.
     #[track_caller]
     pub fn get_parts(&'scope self, into: &'scope mut [T], parts: &[(Range<usize>, usize, usize)]) -> Result<()> {
         located(|| {
@@ -143,30 +143,30 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
             let base = into.as_mut_ptr();
             for (range, target, displacement) in parts {
                 let (to, len) = (base.wrapping_add(range.start).cast(), range.len() * size_of::<T>());
-                // SAFETY: as in `get`; the parts are disjoint, and no reference to the buffer is left.
+                // SAFETY: as in `get`; the parts are disjoint, and no reference to the buffer remains.
                 unsafe { self.raw.get(to, len, *target, bytes::<T>(*displacement)?) }?;
             }
             Ok(())
         })
     }
 
-    /// Gets elements of `target` from `displacement` on into `into`. One message and its answer.
+    /// Gets elements of `target` from `displacement` on into `into`. One message and its reply.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline(always)]
     #[track_caller]
     pub fn get(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<()> {
-        // SAFETY: as in `put`, exclusively.
+        // SAFETY: as in `put`; the borrow is exclusive.
         unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
             .located()
     }
 
     /// Accumulates `operand` into `target`, each element atomically among all accumulates and compare-and-swaps; those
-    /// of this rank to one element are applied in order. A put or a local store to the elements at the same time may be lost.
-    /// Complete at the target after the call that closes the epoch or flushes. One message; none on mapped windows. In fence
-    /// and PSCW epochs over verbs, several accumulates share a packet and a long one takes several; the target applies them
-    /// when it is inside the runtime, at the latest when it closes the epoch.
+    /// of this rank to one element are applied in order. A concurrent put or local store to the elements may be lost.
+    /// Complete at the target after the call that closes the epoch or flushes. One message; none on mapped windows. In
+    /// fence and PSCW epochs over verbs, several accumulates share a packet and a long one takes several; the target
+    /// applies them when it is inside the runtime, at the latest when it closes the epoch.
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
@@ -183,7 +183,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     }
 
     /// Accumulates `operand` into `target` and writes the previous values to `old`, which has the same length. One
-    /// message and its answer; if [`accumulate`](Self::accumulate) sends packets, each has an answer.
+    /// message and its reply; if [`accumulate`](Self::accumulate) sends packets, each has a reply.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -234,7 +234,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     ///     let mut window = Window::<u32>::allocate(&team, 1)?;
     ///     let mut ticket = 0;
     ///     window.fence(Assert::empty(), |epoch| epoch.fetch_and_op(Op::Sum, &1, &mut ticket, 0, 0))?;
-    ///     // Every rank has drawn another number.
+    ///     // Every rank has drawn a different number.
     ///     let mut all = [0; 3];
     ///     team.allgather(&[ticket], &mut all)?;
     ///     all.sort_unstable();
@@ -264,7 +264,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     }
 
     /// Sets an element to `desired` if it is `expected`; its previous value is written to `old`. One message and its
-    /// answer.
+    /// reply.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -273,7 +273,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     ///     let team = job.world()?;
     ///     let mut window = Window::<u32>::allocate(&team, 1)?;
     ///     let (me, mut found) = (team.rank() as u32 + 1, 0);
-    ///     // The first rank finds 0 and becomes the leader; the others find its number.
+    ///     // The first rank to arrive finds 0 and becomes the leader; the other ranks find its number.
     ///     window.fence(Assert::empty(), |epoch| epoch.compare_and_swap(0, me, &mut found, 0, 0))?;
     ///     let mut leaders = [u32::from(found == 0)];
     ///     team.allreduce(&mut leaders, Op::Sum)?;
@@ -354,7 +354,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         for (of, target, displacement, at) in parts {
             of.check_inside(len)?;
             let offset = bytes::<T>(displacement)?;
-            // SAFETY: as in `get_selected`; the buffer is this call's alone, and no reference to it is left.
+            // SAFETY: as in `get_selected`; only this call accesses the buffer, and no reference to it remains.
             unsafe { self.raw.get_typed(base.cast(), of.type_map(), target, offset, at.type_map()) }?;
         }
         Ok(())
@@ -421,17 +421,21 @@ fn bad_part(range: &Range<usize>, free: usize, len: usize) -> Error {
     let e = Error::new(ErrorKind::BadArgument, "get into parts of a buffer");
     if range.start < free && range.start <= range.end {
         return e
-            .cause(format!("elements {range:?} of the buffer overlap with a part that ends at {free}"))
-            .remedy("give each element of the buffer to one part");
+            .cause(format!(
+                "elements {range:?} overlap an earlier part of the buffer, which ends before element {free}"
+            ))
+            .remedy("give disjoint ranges of the buffer");
     }
-    e.cause(format!("elements {range:?} of a buffer of {len}")).remedy("give ranges inside the buffer")
+    e.cause(format!("elements {range:?} are not inside the buffer of {len} elements"))
+        .remedy("give ranges inside the buffer")
 }
 
 /// Runs the body of an epoch and then its closing call, even after an error or a panic of the body, of which the other
-/// participating ranks learn. An error of the body takes precedence over one of closing; a panic resumes after the
-/// epoch is closed. A closing call that panics or does not finish leaves the window broken. An error of closing names
-/// the place of this call.
+/// participating ranks are notified. An error of the body takes precedence over one of closing; a panic resumes after
+/// the epoch is closed. A closing call that panics or does not finish leaves the window broken. An error of the closing
+/// call has the location of this call.
 #[track_caller]
+#[inline]
 pub(crate) fn closing<R, E: From<Error>>(
     raw: &RawWindow,
     kind: Body,
@@ -439,15 +443,15 @@ pub(crate) fn closing<R, E: From<Error>>(
     close: impl FnOnce() -> Result<()>,
 ) -> Result<R, E> {
     let body = raw.in_body(kind, || catch_unwind(AssertUnwindSafe(body)));
-    raw.tell_if_failed(kind, &body);
-    // Buffers go out of scope after this, so no operation may refer to them any more.
+    raw.report_if_failed(kind, &body);
+    // The buffers go out of scope afterwards, so no operation may still refer to them.
     let closed = located(|| raw.close_by(close));
     match body {
-        Ok(Ok(r)) => Ok(closed.map(|()| r).map_err(|e| raw.named(kind, e))?),
+        Ok(Ok(r)) => Ok(closed.map(|()| r).map_err(|e| raw.naming_failed_rank(kind, e))?),
         Ok(Err(e)) => Err(e),
         Err(panic) => {
             if let Err(e) = closed {
-                tracing::error!("an epoch that panicked was not closed either: {e}");
+                tracing::error!("failed to close an epoch whose body panicked: {e}");
             }
             resume_unwind(panic)
         }

@@ -1,7 +1,7 @@
-//! A guide for those who come from another library: a piece of their program, and ours.
+//! A guide for users of other libraries: pieces of their programs, each with its equivalent in Farside.
 //!
-//! All of ours run as they stand here, with ranks as threads. `Job::init()` instead of `Job::threads(..)`, and
-//! `farside run -n 4 ./program`, make the ranks processes.
+//! The Farside programs run as shown, with ranks as threads. `Job::init()` instead of `Job::threads(..)`, and `farside
+//! run -n 4 ./program`, run the ranks as processes.
 //!
 //! # From OpenSHMEM
 //!

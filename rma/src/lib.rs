@@ -30,7 +30,7 @@
 //! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
 //!
-//! [`guide`] shows programs of MPI, OpenSHMEM, UPC++, Lamellar, Chapel and bale next to ours.
+//! [`guide`] shows programs in MPI, OpenSHMEM, UPC++, Lamellar, Chapel and bale next to their equivalents in Farside.
 //!
 //! # Teams
 //!
@@ -72,6 +72,7 @@ mod pending;
 pub mod raw;
 mod request;
 mod selection;
+mod shared_elements;
 mod shared_window;
 pub mod symmetric;
 mod window;
@@ -95,6 +96,7 @@ pub use request::Request;
 #[cfg(feature = "async")]
 pub use request::block_on;
 pub use selection::Selection;
+pub use shared_elements::SharedElements;
 pub use shared_window::{SharedSlice, SharedWindow};
 pub use symmetric::{Flags, Symmetric};
 pub use window::{Exposure, Fences, Window};
@@ -105,8 +107,8 @@ pub mod prelude {
     pub use crate::symmetric::{eq, ge, gt, le, lt, ne};
     pub use crate::{
         ANY_SOURCE, ANY_TAG, Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, Flags, GlobalArray, Job,
-        LockKind, LockWindow, Messages, Neighbors, Op, Result, Section, Selection, SharedWindow, Symmetric, Team,
-        Window,
+        LockKind, LockWindow, Messages, Neighbors, Op, Result, Section, Selection, SharedElements, SharedWindow,
+        Symmetric, Team, Window,
     };
 }
 

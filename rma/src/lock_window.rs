@@ -33,7 +33,7 @@ use crate::shared_window::SharedSlice;
 /// Job::threads(4, |job| {
 ///     let team = job.world()?;
 ///     let window = LockWindow::<u64>::allocate(&team, 2)?;
-///     // Each rank draws a ticket of rank 0, which takes no part.
+///     // Each rank draws a ticket from rank 0, which does not participate.
 ///     let ticket = window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
 ///         epoch.fetch_and_op_blocking(Op::Sum, 1, 0, 0)
 ///     })?;
@@ -131,9 +131,9 @@ impl<T: Pod> LockWindow<T> {
     }
 
     /// One epoch under a lock of `target`. The lock may be granted as late as the first operation must be complete; it
-    /// is released when the epoch is closed, after all its operations. Messages: none on mapped windows (two atomics on
-    /// the target's lock word); otherwise lock, operations and unlock, or none if the epoch has no operations. Epochs
-    /// on different targets may be nested.
+    /// is released when the epoch is closed, after all its operations are complete. Messages: none on mapped windows
+    /// (two atomics on the target's lock word); otherwise lock, operations and unlock, or none if the epoch has no
+    /// operations. Epochs on different targets may be nested.
     ///
     /// # Errors
     /// `WrongEpoch` if this rank has locked `target` already; any error of `body`; `PeerLost`.
@@ -146,9 +146,9 @@ impl<T: Pod> LockWindow<T> {
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R, E>,
     ) -> Result<R, E> {
         located(|| self.memory.raw.lock(kind, target, asserts - Assert::NOCHECK))?;
-        let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
-        // Inside an outer epoch this one may also issue operations to the targets of the outer one. The buffers of
-        // such operations are borrowed only until this epoch ends, so they are completed here too.
+        let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw), only: Some(target) };
+        // An inner epoch may also issue operations to the targets of the outer epoch. Their buffers are borrowed only
+        // until the inner epoch ends, so these operations are completed here too.
         closing(
             &self.memory.raw,
             Body::Lock,
@@ -172,7 +172,7 @@ impl<T: Pod> LockWindow<T> {
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R, E>,
     ) -> Result<R, E> {
         located(|| self.memory.raw.lock_all(asserts - Assert::NOCHECK))?;
-        let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
+        let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw), only: None };
         closing(&self.memory.raw, Body::Lock, || body(&epoch), || self.memory.raw.unlock_all())
     }
 
@@ -183,28 +183,28 @@ impl<T: Pod> LockWindow<T> {
     #[track_caller]
     pub fn with_local<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         located(|| self.memory.raw.lock_local())?;
-        // Operations of an enclosing epoch that read the memory end before it can be written.
+        // Completes the operations of an enclosing epoch that read the memory, before `body` may write it.
         if self.memory.raw.own_in_use.replace(false)
             && let Err(e) = self.memory.raw.flush_local_all()
         {
             self.memory.raw.unlock(self.memory.raw.team().rank())?;
             return Err(e.into());
         }
-        // SAFETY: `len` elements of this window. Every access of another rank is under a lock that excludes
-        // ours; operations of this rank on itself are refused while `body` has the slice; a nested call is refused
-        // since the lock is held.
+        // SAFETY: `len` elements of this window. Every access of another rank is under a lock that conflicts with this
+        // one; operations of this rank on itself fail while `body` has the slice; a nested call fails since the lock is
+        // held.
         let local = unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) };
         let raw = &self.memory.raw;
-        raw.lent.set(true);
+        raw.borrowed.set(true);
         let unlock = || {
-            raw.lent.set(false);
+            raw.borrowed.set(false);
             raw.unlock(raw.team().rank())
         };
         closing(raw, Body::Lock, || body(local), unlock)
     }
 
-    /// This rank's elements, for loads and stores concurrent with operations of other ranks: a value that a peer has
-    /// put is seen although this rank or the peer holds a lock.
+    /// This rank's elements, for loads and stores concurrent with operations of other ranks: this rank sees a value
+    /// that a peer has put, whether or not either of them holds a lock.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -235,7 +235,7 @@ impl<T: Pod> LockWindow<T> {
     }
 }
 
-/// A passive-target epoch: the operations of [`Epoch`], flushes, blocking operations (`*_now`) and request-based ones.
+/// A passive-target epoch: the operations of [`Epoch`], flushes, blocking (`*_blocking`) and request-based operations.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -261,6 +261,7 @@ impl<T: Pod> LockWindow<T> {
 #[derive(Debug)]
 pub struct PassiveEpoch<'scope, 'env, T> {
     epoch: Epoch<'scope, 'env, T>,
+    pub(crate) only: Option<usize>, // the target, of an epoch of one lock
 }
 
 impl<'scope, 'env, T> Deref for PassiveEpoch<'scope, 'env, T> {
@@ -329,8 +330,8 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     pub fn get_blocking(&self, target: usize, displacement: usize) -> Result<T> {
         let mut value = T::zeroed();
         let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before `value` is dropped.
-        self.epoch.raw.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) }).located()?;
+        // SAFETY: `blocking` completes or abandons the operation before `value` is dropped.
+        self.epoch.raw.blocking(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) }).located()?;
         Ok(value)
     }
 
@@ -346,8 +347,9 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     {
         let mut old = T::zeroed();
         let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before `operand` and `old` are dropped.
-        self.epoch.raw.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) }).located()?;
+        let raw = self.epoch.raw;
+        // SAFETY: `blocking` completes or abandons the operation before `operand` and `old` are dropped.
+        raw.blocking(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) }).located()?;
         Ok(old)
     }
 
@@ -363,8 +365,9 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     {
         let mut old = T::zeroed();
         let (raw, into, offset) = (self.epoch.raw, &raw mut old, bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before `old` is dropped.
-        raw.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) }).located()?;
+        // SAFETY: `blocking` completes or abandons the operation before `old` is dropped.
+        raw.blocking(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })
+            .located()?;
         Ok(old)
     }
 
@@ -376,8 +379,8 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     #[track_caller]
     pub fn put_blocking(&self, from: &[T], target: usize, displacement: usize) -> Result<()> {
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before the borrow of `from` ends.
-        self.epoch.raw.now(target, |raw| unsafe { raw.put(data, len, target, offset) }).located()
+        // SAFETY: `blocking` completes or abandons the operation before the borrow of `from` ends.
+        self.epoch.raw.blocking(target, |raw| unsafe { raw.put(data, len, target, offset) }).located()
     }
 
     /// Gets elements of `target` from `displacement` on into `into`; complete on return.
@@ -388,8 +391,8 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     #[track_caller]
     pub fn get_into_blocking(&self, into: &mut [T], target: usize, displacement: usize) -> Result<()> {
         let (to, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before the borrow of `into` ends.
-        self.epoch.raw.now(target, |raw| unsafe { raw.get(to, len, target, offset) }).located()
+        // SAFETY: `blocking` completes or abandons the operation before the borrow of `into` ends.
+        self.epoch.raw.blocking(target, |raw| unsafe { raw.get(to, len, target, offset) }).located()
     }
 
     /// Starts a request-based put. The request returns `from`: a slice, an array or a vector, shared or exclusive.

@@ -14,7 +14,7 @@ use farside_core::{Result, Team};
 use crate::elements::{WindowElement, bytes};
 use crate::raw::{Options, RawWindow};
 
-/// The name, in errors, of windows over allocated memory and over memory of the program.
+/// The name of such windows in errors, over allocated and over user memory.
 pub(crate) const WINDOW: &str = "a window";
 pub(crate) const LOCK_WINDOW: &str = "a lock window";
 
@@ -26,7 +26,7 @@ fn options(object: &str) -> Options {
 /// An untyped window over elements of type `T`.
 #[derive(Debug)]
 pub(crate) struct WindowMemory<T: Pod> {
-    // This field is first, so that compiler errors name it.
+    // First field, so that compiler errors about `Send` name it.
     _thread: OneThread,
     /// Shared, so that [`crate::Window::over`] can free the window after `body` has borrowed it.
     pub(crate) raw: Rc<RawWindow>,
@@ -59,8 +59,8 @@ impl<T: Pod> WindowMemory<T> {
         // The vector is leaked if the call panics.
         let mut vec = ManuallyDrop::new(vec);
         let (base, len) = (vec.as_mut_ptr(), vec.len());
-        // SAFETY: the vector is kept, and accessed only through the window, until `release` has succeeded. If no window
-        // is made, its memory has been deregistered.
+        // SAFETY: the vector lives, and is accessed only through the window, until `release` has succeeded. If creating
+        // the window fails, the memory has been deregistered.
         match unsafe { Self::create(team, base, len, object) } {
             Ok(mut memory) => {
                 memory.owned = Some(vec);
@@ -93,7 +93,7 @@ impl<T: Pod> Drop for WindowMemory<T> {
         let Some(vec) = self.owned.take() else { return };
         match self.raw.release() {
             Ok(()) => drop(ManuallyDrop::into_inner(vec)),
-            Err(e) => tracing::error!("a vector of {} elements is leaked: {e}", vec.len()),
+            Err(e) => tracing::error!("leaking the {} elements of a window that could not be released: {e}", vec.len()),
         }
     }
 }

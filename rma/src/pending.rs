@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::task::{self, Poll};
 
 use bytemuck::Pod;
-use farside_core::device::Change;
 use farside_core::{Error, ErrorKind, Result, located};
 
 use crate::collectives::poll_of;
@@ -28,7 +27,7 @@ use crate::raw::{Item, Orphan, RawWindow, Request};
 ///     let vector = table.put_nbi(vec![1; 2], peer, 0)?;
 ///     let boxed = table.put_nbi(vec![2; 2].into_boxed_slice(), peer, 2)?;
 ///     let array = table.put_nbi([3; 2], peer, 4)?;
-///     // Each handle gives back what it has got.
+///     // Each handle returns its buffer with the elements that have arrived.
 ///     let (_, _, _): (Vec<u16>, Box<[u16]>, [u16; 2]) = (vector.wait()?, boxed.wait()?, array.wait()?);
 ///     table.barrier()?;
 ///     assert_eq!(table.local().to_vec()?, [1, 1, 2, 2, 3, 3]);
@@ -42,7 +41,7 @@ use crate::raw::{Item, Orphan, RawWindow, Request};
     note = "a borrow could end before the operation does; `put` and `get` take slices and are complete on return"
 )]
 pub trait Buffer<T: Pod>: sealed::Sealed + 'static {
-    /// Address and number of its elements, which stay while the buffer is not moved.
+    /// Address and number of its elements, which remain valid until the buffer is moved.
     #[doc(hidden)]
     fn elements(&mut self) -> (*mut T, usize);
 }
@@ -88,36 +87,36 @@ pub struct Fetched<T> {
     pub(crate) old: T,
 }
 
-/// A value that the handle of an operation gives back.
-pub trait GivenBack {
+/// A value that the handle of an operation returns.
+pub trait Returned {
     /// The value.
     type Value;
     #[doc(hidden)]
-    fn give_back(self) -> Self::Value;
+    fn into_value(self) -> Self::Value;
 }
 
-macro_rules! given_back {
+macro_rules! returnable {
     ($([$($n:tt)*] $t:ty),*) => {$(
-        impl<T, $($n)*> GivenBack for $t {
+        impl<T, $($n)*> Returned for $t {
             type Value = Self;
-            fn give_back(self) -> Self {
+            fn into_value(self) -> Self {
                 self
             }
         }
     )*};
 }
 
-given_back!([] Vec<T>, [] Box<[T]>, [const N: usize] [T; N]);
+returnable!([] Vec<T>, [] Box<[T]>, [const N: usize] [T; N]);
 
-impl<T> GivenBack for Fetched<T> {
+impl<T> Returned for Fetched<T> {
     type Value = T;
-    fn give_back(self) -> T {
+    fn into_value(self) -> T {
         self.old
     }
 }
 
-/// A buffer on the heap that an operation accesses by address. Not a `Box`, whose moves claim that it alone accesses the
-/// buffer.
+/// A buffer on the heap that an operation accesses by address. Not a `Box`, since moving a box asserts unique access to
+/// its contents.
 pub(crate) struct HeapBuffer<B>(NonNull<B>);
 
 impl<B> HeapBuffer<B> {
@@ -134,14 +133,14 @@ impl<B> HeapBuffer<B> {
     /// The buffer, after the operation.
     pub(crate) fn into_inner(self) -> B {
         let at = std::mem::ManuallyDrop::new(self).0;
-        // SAFETY: made from a box in `new`, and given back once.
+        // SAFETY: created from a box in `new`, and converted back once.
         *unsafe { Box::from_raw(at.as_ptr()) }
     }
 }
 
 impl<B> Drop for HeapBuffer<B> {
     fn drop(&mut self) {
-        // SAFETY: made from a box in `new`, and dropped once.
+        // SAFETY: created from a box in `new`, and dropped once.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -161,19 +160,12 @@ struct Slot<B> {
     request: Request,
 }
 
-impl<B> fmt::Debug for Slot<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("done", &self.request.done()).finish_non_exhaustive()
-    }
-}
-
 impl<B> Orphan for Slot<B> {
     fn is_done(&self) -> bool {
         self.request.done()
     }
 }
 
-#[derive(Debug)]
 enum State<B> {
     Done(Option<B>),
     Open(Rc<Slot<B>>),
@@ -182,9 +174,9 @@ enum State<B> {
 /// An operation in progress, with its buffer: wait, test, or await it. Dropping the handle has no effect on the
 /// operation, which [`quiet`](crate::Symmetric::quiet) or the end of its epoch completes.
 ///
-/// The buffer is in memory that the handle and the operation share. If the handle is dropped early, the window keeps the
-/// buffer until the operation is complete; if it is leaked, the buffer is leaked too. So no transfer outlives its buffer,
-/// whatever happens to the handle or to a future that awaits it.
+/// The handle and the operation share ownership of the buffer. If the handle is dropped early, the window owns the
+/// buffer until the operation is complete; if it is leaked, the buffer is leaked too. So no transfer outlives its
+/// buffer, whatever happens to the handle or to a future that awaits it.
 ///
 /// In an async function:
 ///
@@ -259,14 +251,13 @@ impl<B: 'static> Pending<B> {
                 Transfer::Put => Item::transfer(true, at.cast(), len, offset),
                 Transfer::Get => Item::transfer(false, at.cast(), len, offset),
                 Transfer::Accumulate(op, ty) => {
-                    let (code, old) = (crate::op::code(op, ty), std::ptr::null_mut());
-                    Item::update(Change::Accumulate { code, operand: at.cast() }, old, len, offset)
+                    Item::of_elements((op, ty), at.cast(), std::ptr::null_mut(), len, offset)
                 }
             }
         })
     }
 
-    /// Starts an operation that could not be carried out immediately.
+    /// Starts an operation that could not be executed immediately.
     fn issue(
         window: &Rc<RawWindow>,
         target: usize,
@@ -295,7 +286,7 @@ impl<B: 'static> Pending<B> {
     /// The buffer of an operation that is complete.
     fn take(&mut self) -> Result<B::Value>
     where
-        B: GivenBack,
+        B: Returned,
     {
         let buffer = match &mut self.state {
             State::Done(buffer) => buffer.take(),
@@ -304,21 +295,21 @@ impl<B: 'static> Pending<B> {
         };
         let given = || {
             Error::new(ErrorKind::BadArgument, "complete an operation")
-                .cause("its buffer was returned before")
+                .cause("its buffer has already been returned")
                 .remedy("drop the handle once `test` has given the buffer back")
         };
-        buffer.map(B::give_back).ok_or_else(given)
+        buffer.map(B::into_value).ok_or_else(given)
     }
 
-    /// Waits until the operation is complete at its target, and gives the buffer back.
+    /// Waits until the operation is complete at its target, and returns the buffer.
     ///
     /// # Errors
     /// `PeerLost`; the operation's own error; `Freed` if the array was freed with an error; `BadArgument` if
-    /// [`test`](Self::test) has given the buffer back.
+    /// [`test`](Self::test) has returned the buffer.
     #[track_caller]
     pub fn wait(mut self) -> Result<B::Value>
     where
-        B: GivenBack,
+        B: Returned,
     {
         located(|| {
             if let State::Open(slot) = &self.state {
@@ -328,14 +319,14 @@ impl<B: 'static> Pending<B> {
         })
     }
 
-    /// Makes progress once; gives the buffer back if the operation is complete, or `None` while it is in progress.
+    /// Makes progress once; returns the buffer if the operation is complete, or `None` while it is in progress.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
     #[track_caller]
     pub fn test(&mut self) -> Result<Option<B::Value>>
     where
-        B: GivenBack,
+        B: Returned,
     {
         located(|| {
             if let State::Open(slot) = &self.state
@@ -349,7 +340,7 @@ impl<B: 'static> Pending<B> {
 }
 
 impl<T: Element> Pending<Fetched<T>> {
-    /// Starts an atomic that fetches.
+    /// Starts a fetching atomic.
     pub(crate) fn fetch(
         window: &Rc<RawWindow>,
         op: Op,
@@ -364,9 +355,8 @@ impl<T: Element> Pending<Fetched<T>> {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
         Self::issue(window, target, fetched, note, |fetched| {
-            let operand = (&raw const fetched.operand).cast();
-            let change = Change::Accumulate { code: crate::op::code(op, T::TYPE), operand };
-            Item::update(change, (&raw mut fetched.old).cast(), size_of::<T>(), offset)
+            let (operand, old) = ((&raw const fetched.operand).cast(), (&raw mut fetched.old).cast());
+            Item::of_elements((op, T::TYPE), operand, old, size_of::<T>(), offset)
         })
     }
 
@@ -385,14 +375,12 @@ impl<T: Element> Pending<Fetched<T>> {
         if unsafe { window.try_compare_and_swap(expected, desired, &raw mut fetched.old, target, offset) } {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
-        Self::issue(window, target, fetched, note, |fetched| {
-            let change = Change::Swap { expected: crate::raw::widen(expected), desired: crate::raw::widen(desired) };
-            Item::update(change, (&raw mut fetched.old).cast(), size_of::<T>(), offset)
-        })
+        let item = |fetched: &mut Fetched<T>| Item::swap(expected, desired, &raw mut fetched.old, offset);
+        Self::issue(window, target, fetched, note, item)
     }
 }
 
-impl<B: GivenBack> Future for Pending<B> {
+impl<B: Returned> Future for Pending<B> {
     type Output = Result<B::Value>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Self::Output> {

@@ -12,8 +12,8 @@ use crate::collectives::poll_of;
 use crate::raw::{self, RawWindow};
 
 /// A request-based operation, which is complete once it is complete at origin and target. It holds the borrow of its
-/// buffer, and returns it with the outcome, so that the buffer can be used again inside the epoch. Dropping the request
-/// has no effect on the operation, which is complete at the latest when the epoch is closed.
+/// buffer and returns the buffer on completion, so that it can be used again inside the epoch. Dropping the request has
+/// no effect on the operation, which is complete at the latest when the epoch is closed.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -41,14 +41,14 @@ pub struct Request<'scope, B = ()> {
     window: &'scope RawWindow,
     inner: raw::Request,
     target: usize,
-    /// The borrow of the buffer. Not a `B`, since a move of an exclusive reference claims that it alone accesses the
-    /// buffer, which the operation accesses too.
+    /// The borrow of the buffer. Not a `B`, since moving an exclusive reference asserts unique access to the buffer,
+    /// which the operation accesses too.
     buffer: MaybeUninit<B>,
     returned: bool,
 }
 
 impl<'scope, B> Request<'scope, B> {
-    /// A request that holds `buffer`, a borrow, after `start` has started its operation.
+    /// Starts an operation by `start`; returns a request that holds the borrow `buffer`.
     pub(crate) fn new(
         window: &'scope RawWindow,
         target: usize,
@@ -88,7 +88,7 @@ impl<'scope, B> Request<'scope, B> {
     fn take(&mut self) -> Result<B> {
         if std::mem::replace(&mut self.returned, true) {
             return Err(Error::new(ErrorKind::BadArgument, "complete a request")
-                .cause("its buffer was returned before")
+                .cause("its buffer has already been returned")
                 .remedy("drop the request once `test` has returned its buffer"));
         }
         // SAFETY: initialized by `new`, and returned only once.
@@ -105,8 +105,8 @@ impl<B: Unpin> Future for Request<'_, B> {
     }
 }
 
-/// A borrow from which an operation takes its data, and which its request returns: a slice, an array or a vector, shared
-/// or exclusive.
+/// A borrow of an operation's data that the operation's request returns: a slice, an array or a vector, shared or
+/// exclusive.
 pub trait DataRef<'scope, T: 'scope>: Unpin + sealed::Sealed {
     /// The data.
     fn data(&self) -> &[T];
@@ -135,8 +135,8 @@ macro_rules! data_ref {
 
 data_ref!([] [T], [const N: usize] [T; N], [] Vec<T>);
 
-/// Runs a future, and the tasks that it spawns with `tokio::task::spawn_local`, on this thread. An epoch is a closure
-/// and cannot await, so it calls this:
+/// Runs a future, and the tasks that it spawns with `tokio::task::spawn_local`, on this thread. The body of an epoch is
+/// a closure and cannot await; it can call this function instead:
 ///
 /// ```
 /// use farside_rma::{block_on, prelude::*};
@@ -160,7 +160,8 @@ data_ref!([] [T], [const N: usize] [T; N], [] Vec<T>);
 ///
 /// # Errors
 /// `Unsupported` on a thread that already runs a tokio runtime: use
-/// [`lock_all_async`](crate::LockWindow::lock_all_async) there, or call [`Request::wait`]. `System` if the runtime cannot be made.
+/// [`lock_all_async`](crate::LockWindow::lock_all_async) there, or call [`Request::wait`]. `System` if the tokio
+/// runtime cannot be created.
 #[cfg(feature = "async")]
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     const OPERATION: &str = "start an async runtime";

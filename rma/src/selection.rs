@@ -1,4 +1,4 @@
-//! Selections: which elements of an array an operation takes or fills, and in which order.
+//! Selections: the elements of an array that an operation reads or writes, and their order.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,8 +9,9 @@ use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap}
 
 use crate::elements::{datatype_of, element_type_of, named};
 
-/// Elements of an array of `T`, in an order: every row of a block, every other element, a face of a cuboid. A selection
-/// takes a few words, whatever its counts; a list of ranges takes memory proportional to its length.
+/// An ordered set of elements of an array of `T`: every row of a block, every other element, a face of a cuboid. A
+/// selection takes a few words of memory, whatever its counts, but a list of ranges takes memory proportional to its
+/// length.
 ///
 /// Two selections match if they have the same number of elements: element `i` of one goes to element `i` of the other.
 ///
@@ -55,7 +56,7 @@ impl<T: Pod> Selection<T> {
     /// Job::threads(2, |job| {
     ///     let team = job.world()?;
     ///     let table = Symmetric::<u8>::allocate(&team, 6)?;
-    ///     // The same elements as a vector, as ranges, and one by one.
+    ///     // The same elements as a vector, as ranges, and as indices.
     ///     let pairs = Selection::vector(2, 2, 4)?;
     ///     assert_eq!(pairs, Selection::ranges(&[0..2, 4..6])?);
     ///     assert_eq!(pairs.len(), Selection::<u8>::indices(&[0, 1, 4, 5])?.len());
@@ -147,10 +148,10 @@ impl<T: Pod> Selection<T> {
         located(|| {
             let own = element_type_of::<T>().map_or(Named::Byte, named);
             if map.size() > 0 && (map.element() != Some(own) || !map.size().is_multiple_of(size_of::<T>() as u64)) {
-                return Err(Error::new(ErrorKind::BadArgument, "make a selection").cause(format!(
-                    "it has {} bytes of elements that are {}, not {}",
+                return Err(Error::new(ErrorKind::BadArgument, "build a selection").cause(format!(
+                    "the datatype has {} bytes of {}, not a whole number of elements of {}",
                     map.size(),
-                    map.element().map_or("of several types", |n| n.mpi_name()),
+                    map.element().map_or("several types", |n| n.mpi_name()),
                     own.mpi_name()
                 )));
             }
@@ -158,7 +159,7 @@ impl<T: Pod> Selection<T> {
         })
     }
 
-    /// The predefined type of `T`, or the bytes of a `T` that has none.
+    /// The predefined datatype of `T`, or the bytes of a `T` that has none.
     #[must_use]
     pub fn element() -> Datatype {
         Self::one()
@@ -201,12 +202,12 @@ impl<T: Pod> Selection<T> {
     fn outside(&self, len: usize) -> Error {
         let (low, high) = (self.map.true_lb(), self.map.true_ub());
         Error::new(ErrorKind::BadArgument, "check buffers")
-            .cause(format!("a selection takes bytes {low} to {high} of a buffer of {len}"))
+            .cause(format!("the selection takes bytes {low} to {high}, but the buffer has {len}"))
             .remedy("pass a buffer that holds all elements of the selection")
     }
 }
 
 #[cold]
 fn bad(e: DatatypeError) -> Error {
-    Error::new(ErrorKind::BadArgument, "make a selection").cause(e.cause().to_owned()).remedy(e.kind().remedy())
+    Error::new(ErrorKind::BadArgument, "build a selection").cause(e.cause().to_owned()).remedy(e.kind().remedy())
 }

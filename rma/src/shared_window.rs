@@ -50,10 +50,10 @@ impl<T: Pod> SharedWindow<T> {
             let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(element))?;
             if !raw.is_mapped() {
                 raw.free()?;
-                return Err(Error::new(ErrorKind::Unsupported, "make a shared window")
+                return Err(Error::new(ErrorKind::Unsupported, "create a shared window")
                     .device(team.job().device().capabilities().name)
                     .cause("the ranks of the team do not map each other's memory")
-                    .remedy("make it over a team of ranks of one node"));
+                    .remedy("create it over a team of ranks of one node"));
             }
             Ok(Self { raw, element: PhantomData })
         })
@@ -99,8 +99,9 @@ impl<T: Pod> SharedWindow<T> {
     }
 }
 
-/// Elements that several ranks load and store. An element of 1, 2, 4 or 8 bytes is loaded and stored as a whole. A load
-/// is an acquire and a store a release: a rank that loads what another has stored sees what that rank stored before.
+/// Elements that several ranks load and store. An element of 1, 2, 4 or 8 bytes is loaded and stored as a whole. Loads
+/// have acquire and stores release ordering: a rank that loads a value that another rank has stored also sees that
+/// rank's earlier stores.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -148,7 +149,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// The address of `count` elements from `index` on.
     #[inline]
     fn at(&self, index: usize, count: usize, operation: &'static str) -> Result<*mut T> {
-        self.window.check_not_lent(operation)?;
+        self.window.check_not_borrowed(operation)?;
         if self.rank != self.window.team().rank() {
             self.window.usable(operation)?;
         }
@@ -162,7 +163,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// Loads element `index`.
     ///
     /// # Errors
-    /// `OutOfRange`; `WrongEpoch` while the memory is lent for exclusive local access.
+    /// `OutOfRange`; `WrongEpoch` while the memory is borrowed for exclusive local access.
     #[inline]
     #[track_caller]
     pub fn load(&self, index: usize) -> Result<T> {
@@ -233,8 +234,8 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// Applies `op` to element `index` atomically and returns its previous value.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load); `Unsupported` for an operation that is not defined on the type, and where atomics
-    /// of peers are made by an HCA, with which those of the processor are not atomic.
+    /// Those of [`load`](Self::load); `Unsupported` for an operation that is not defined on the type, and where the
+    /// atomics of peers are executed by an HCA, with which CPU atomics are not coherent.
     #[track_caller]
     pub fn fetch_and_op(&self, op: Op, operand: T, index: usize) -> Result<T>
     where
@@ -259,9 +260,9 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
 #[cold]
 fn out_of_range(operation: &'static str, index: usize, count: usize, len: usize) -> Error {
     let cause = if count == 1 {
-        format!("element {index} of {len}")
+        format!("element {index} is outside the {len} elements of the rank")
     } else {
-        format!("{count} elements from {index} on of {len}")
+        format!("the {count} elements starting at {index} are not inside the {len} elements of the rank")
     };
     Error::new(ErrorKind::OutOfRange, operation).cause(cause)
 }

@@ -17,9 +17,9 @@ use crate::raw::{Body, RawWindow};
 /// A window of elements of type `T`, with active-target epochs: fence and post-start-complete-wait.
 /// [`LockWindow`](crate::LockWindow) has passive-target epochs.
 ///
-/// Between epochs this rank alone accesses the memory, through [`local`](Self::local) and [`local_mut`](Self::local_mut).
-/// Inside an epoch peers may write it, so the epoch borrows the window and no slice of it can exist. `'m` is the lifetime
-/// of the borrowed memory; windows that own their memory are `'static`.
+/// Between epochs only this rank accesses the memory, through [`local`](Self::local) and
+/// [`local_mut`](Self::local_mut). Inside an epoch peers may write it, so the epoch borrows the window and no slice of
+/// it can exist. `'m` is the lifetime of the borrowed memory; windows that own their memory are `'static`.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -55,8 +55,8 @@ use crate::raw::{Body, RawWindow};
 #[derive(Debug)]
 pub struct Window<'m, T: Pod> {
     memory: WindowMemory<T>,
-    // Invariant: a window over borrowed memory cannot be swapped with one that lives longer.
-    lent: PhantomData<fn(&'m ()) -> &'m ()>,
+    // Invariant in `'m`, so that a window over borrowed memory cannot be swapped with one that lives longer.
+    lifetime: PhantomData<fn(&'m ()) -> &'m ()>,
 }
 
 impl<T: Pod> Window<'static, T> {
@@ -68,7 +68,7 @@ impl<T: Pod> Window<'static, T> {
     /// element types differ. `Freed` once the job has been finalized.
     #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, WINDOW)?, lent: PhantomData }))
+        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, WINDOW)?, lifetime: PhantomData }))
     }
 
     /// Makes a window over the elements of a vector, which stay at their address. Collective; lengths may differ.
@@ -92,7 +92,7 @@ impl<T: Pod> Window<'static, T> {
     /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     #[track_caller]
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
-        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, WINDOW)?, lent: PhantomData }))
+        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, WINDOW)?, lifetime: PhantomData }))
     }
 
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
@@ -115,8 +115,8 @@ impl<T: Pod> Window<'static, T> {
 }
 
 impl<T: Pod> Window<'_, T> {
-    /// Makes a window over borrowed memory, which stays at its address, runs `body` with it and frees it. Collective;
-    /// lengths may differ.
+    /// Creates a window over borrowed memory, which stays at its address, runs `body` with the window and frees it.
+    /// Collective; lengths may differ.
     ///
     /// During the call, whole pages of the buffer may be shared memory: a child made by `fork` would share them.
     ///
@@ -136,9 +136,9 @@ impl<T: Pod> Window<'_, T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Window::from_vec`] and [`Window::free`]; any error of `body`. If the body fails at one rank, by an error or
-    /// a panic, `over` fails at all: waits in the bodies of the others, and their wait for the end of the window, fail with
-    /// `Mismatch`, which names that rank.
+    /// Those of [`Window::from_vec`] and [`Window::free`]; any error of `body`. If the body fails at one rank, by an
+    /// error or a panic, `over` fails at all ranks: waits in the bodies of the other ranks, and their wait for the end
+    /// of the window, fail with `Mismatch`, which names that rank.
     ///
     /// # Aborts
     /// If the device cannot deregister the memory: the borrow ends with this call, and peers could still write there.
@@ -152,31 +152,33 @@ impl<T: Pod> Window<'_, T> {
         let memory = located(|| unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), WINDOW) })?;
         // `body` cannot swap the window for another one, since no other window has the lifetime `'s`.
         let raw = Rc::clone(&memory.raw);
-        let mut window = Window { memory, lent: PhantomData };
+        let mut window = Window { memory, lifetime: PhantomData };
         let _end = ReleaseOrAbort(&raw);
-        // The barrier is part of the body: a rank whose body fails does not enter it.
+        // The barrier is part of the body, so a rank whose body fails does not enter it.
         let ended = raw.in_body(Body::Window, || {
             catch_unwind(AssertUnwindSafe(|| {
                 body(&mut window).and_then(|r| {
-                    Ok(located(|| raw.meet_at_end().map_err(|e| raw.named(Body::Window, e))).map(|()| r)?)
+                    Ok(located(|| raw.barrier_at_end().map_err(|e| raw.naming_failed_rank(Body::Window, e)))
+                        .map(|()| r)?)
                 })
             }))
         });
-        raw.tell_if_failed(Body::Window, &ended);
+        raw.report_if_failed(Body::Window, &ended);
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// This rank's elements. Between epochs no other rank accesses them.
     ///
     /// # Errors
-    /// `WrongEpoch` after a call of this window that panicked or failed to synchronize: peers may still write then.
+    /// `WrongEpoch` after a call on this window that panicked or failed to synchronize, since peers may still write to
+    /// the memory.
     #[track_caller]
     pub fn local(&self) -> Result<&[T]> {
         located(|| {
             self.memory.raw.keep()?;
             // SAFETY: `len` elements that live as long as the window. No exposure is open: epochs borrow the window
-            // exclusively and close the exposure before they end, and a window where closing failed is refused. A message
-            // that arrives outside an exposure is dropped.
+            // exclusively and close the exposure before they end, and a window whose closing call failed is refused. A
+            // message that arrives outside an exposure is dropped.
             Ok(unsafe { std::slice::from_raw_parts(self.memory.base(), self.memory.len) })
         })
     }
@@ -189,7 +191,7 @@ impl<T: Pod> Window<'_, T> {
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
         located(|| {
             self.memory.raw.keep()?;
-            // SAFETY: as in `local`, exclusively.
+            // SAFETY: as in `local`; `self` is borrowed exclusively.
             Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) })
         })
     }
@@ -222,13 +224,14 @@ impl<T: Pod> Window<'_, T> {
 
     /// One fence epoch: opens, runs `body`, closes with `asserts`. Collective; asserts agree on all ranks.
     /// Opening sends nothing. Messages of closing: see [`crate::raw::fence`]; ⌈log2 P⌉ on a mapped window, none
-    /// with `NOPRECEDE`. Afterwards all operations of all ranks in the epoch are complete and the memory is
-    /// this rank's own.
+    /// with `NOPRECEDE`. Afterwards all operations of all ranks in the epoch are complete, and only this rank accesses
+    /// its memory.
     ///
     /// # Errors
-    /// Any error of `body`, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
-    /// every rank if some are in a run of [`fences`](Self::fences) that continues. If the body fails at one rank, waits
-    /// inside the bodies of the others fail with `Mismatch`, which names it; bodies that do not wait are not affected.
+    /// Any error of `body`, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on every
+    /// rank if some ranks are in a run of [`fences`](Self::fences) that continues. If the body fails at one rank, waits
+    /// inside the bodies of the other ranks fail with `Mismatch`, which names that rank; bodies that do not wait are
+    /// not affected.
     #[track_caller]
     pub fn fence<'env, R, E: From<Error>>(
         &mut self,
@@ -262,7 +265,7 @@ impl<T: Pod> Window<'_, T> {
     }
 
     /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target, unless an operation
-    /// carries it. On return buffers are free; the operations are complete at a target when the target has closed its
+    /// carries it. On return the buffers may be reused; the operations are complete at a target when it has closed its
     /// exposure.
     ///
     /// # Errors
@@ -278,8 +281,8 @@ impl<T: Pod> Window<'_, T> {
     }
 
     /// One exposure epoch to `origins`: post, `body`, wait. Messages: one for each origin.
-    /// `body` may open access epochs. On return the operations of all origins are complete at this rank, which alone
-    /// accesses the memory again.
+    /// `body` may open access epochs. On return the operations of all origins are complete at this rank, and only this
+    /// rank accesses its memory.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -313,13 +316,13 @@ fn access<'env, T: Pod, R, E: From<Error>>(
     closing(raw, Body::Access, || body(&epoch), || raw.complete())
 }
 
-/// On drop, deregisters borrowed memory or aborts, so that this also happens if the collective free panics.
+/// Deregisters borrowed memory on drop, or aborts, so that this happens even if the collective free panics.
 struct ReleaseOrAbort<'a>(&'a RawWindow);
 
 impl Drop for ReleaseOrAbort<'_> {
     fn drop(&mut self) {
         if let Err(e) = self.0.release() {
-            farside_core::say(format_args!("memory that was lent to a window cannot be taken back: {e}"));
+            farside_core::say(format_args!("cannot deregister memory that a window has borrowed: {e}"));
             std::process::abort();
         }
     }
@@ -335,7 +338,7 @@ impl Drop for ReleaseOrAbort<'_> {
 ///     let (me, right) = (team.rank(), (team.rank() + 1) % 3);
 ///     let mut window = Window::<usize>::allocate(&team, 2)?;
 ///     window.local_mut()?[0] = me;
-///     // Every number continues to the right neighbour, and then to the next one.
+///     // In each epoch every rank passes a number on to its right neighbour.
 ///     window.fences(|fences| {
 ///         fences.epoch(Assert::empty(), |epoch| epoch.put_own(0..1, right, 1))?;
 ///         fences.epoch(Assert::empty(), |epoch| epoch.put_own(1..2, right, 0))
@@ -421,7 +424,7 @@ impl<T: Pod> Exposure<'_, T> {
         located(|| {
             if !self.closed.get() {
                 let closed = self.raw.test();
-                // A failed test may have closed the exposure nevertheless.
+                // Even a failed test may have closed the exposure.
                 self.closed.set(!self.raw.is_posted());
                 return closed;
             }

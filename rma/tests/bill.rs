@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! The synchronization bill: one rank is late, and the bill charges the waits of all other ranks to it, in each kind of
-//! call; calls and messages are counted. A rank that waits for a long time reports once for which rank it waits.
+//! The synchronization bill: one rank is late, and the bill charges the waits of all other ranks to that rank, in each
+//! kind of call; calls and messages are counted. A rank that waits for a long time reports once the rank for which it
+//! waits.
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ fn line<'a>(bill: &'a Value, what: &str) -> &'a Value {
     lines.iter().rev().find(|line| line["account"].as_str().unwrap().starts_with(what)).unwrap()
 }
 
-/// The rank that `rank` has waited for longest in `operation`, and the time in seconds.
+/// The rank for which `rank` has waited longest in `operation`, and the time in seconds.
 fn longest(line: &Value, rank: u32, operation: &str) -> Option<(u64, f64)> {
     let waits = line["waits"].as_array().unwrap().iter();
     waits
@@ -225,7 +226,7 @@ fn page_shows_who_waited_for_whom() {
         section.contains("&lt;halo&gt; &amp; more") && section.contains("<td>fence</td><td class=\"n\">6</td>"),
         "{section}"
     );
-    // Both others waited for rank 2.
+    // Both other ranks have waited for rank 2.
     let titles: Vec<&str> = section.split("<title>").skip(1).map(|s| s.split("</title>").next().unwrap()).collect();
     for rank in [0, 1] {
         let late =

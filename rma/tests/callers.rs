@@ -1,4 +1,4 @@
-//! Errors name the line of the program that made the call, not one of the library: in epochs and in the calls that
+//! Errors have the location of the call in the program, not a location in the library: in epochs and in the calls that
 //! close them, in symmetric memory, messages, collectives, remote calls and arrays.
 
 use std::panic::Location;

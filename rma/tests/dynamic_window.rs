@@ -33,7 +33,7 @@ fn run(fault: &str, user_memory: &str) {
         let team = job.world()?;
         let me = team.rank();
         let window = DynamicWindow::<u64>::new(&team)?;
-        // 5,001 elements: whole pages and ragged edges.
+        // 5,001 elements: whole pages and partial pages at both ends.
         let mine = window.attach(vec![7; 5001])?;
         let zero = broadcast(&team, mine)?;
         let block = vec![me as u64 + 100; 1000];
@@ -107,8 +107,8 @@ fn attach_more_than_the_table_holds_is_an_error() {
 /// Words of the memory that each rank attaches: whole pages in the middle.
 const WORDS: usize = 4096;
 
-/// The numbers of requests and of reads of ten rounds of a put, a get, a fetch-and-op and a compare-and-swap on word
-/// `word` of `target`, by address. Ten of the reads are those of the gets.
+/// The numbers of requests and of reads in ten rounds of a put, a get, a fetch-and-op and a compare-and-swap on word
+/// `word` of `target`, by address. Ten of the reads belong to the gets.
 fn counted(fault: &str, user_memory: &str, target: usize, word: usize) -> (u64, u64) {
     let counted = Job::threads_with(2, &settings(fault, user_memory), |job| {
         let team = job.world()?;

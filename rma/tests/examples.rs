@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use farside_harness::quick;
 
-/// The job sizes.
+/// Numbers of ranks.
 fn ranks() -> &'static [u32] {
     if quick() { &[2, 3, 4] } else { &[1, 2, 3, 4, 8] }
 }
@@ -25,7 +25,7 @@ fn farside(ranks: u32, example: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The runtime writes its log only if `FARSIDE_LOG` demands it, with the rank in each line.
+/// The runtime writes its log only if `FARSIDE_LOG` is set, with the rank in each line.
 #[test]
 fn log_says_which_rank() {
     let log = |level: &str| {
@@ -41,7 +41,7 @@ fn log_says_which_rank() {
     assert_eq!(log("off"), "");
 }
 
-/// Runs an example, which must succeed; returns its standard output.
+/// Runs an example, checks that it succeeds, and returns its standard output.
 fn succeeds(ranks: u32, example: &str, arguments: &[&str]) -> String {
     let output = run(ranks, example, arguments);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -155,7 +155,7 @@ fn halo_3d_every_synchronization_and_scheme() {
     }
 }
 
-/// Programs that compare their results with those of one rank.
+/// Programs that compare their results with those of a serial run.
 #[test]
 fn symmetric_memory_arrays_and_calls_same_as_one_rank() {
     let examples: [(&str, &[&str]); 7] = [

@@ -1,5 +1,5 @@
-//! Calls that end with a panic, for example of an active message handler while they wait: none of their operations
-//! accesses memory afterwards, and the window is refused.
+//! Calls that end with a panic, for example in an active message handler while they wait: none of their operations
+//! accesses memory afterwards, and later calls on the window fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ const PANICS: HandlerId = HandlerId(5);
 const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 const FAULT: &str = "FARSIDE_TEST_FAULT";
 
-/// The step that the ranks, which are threads, have reached.
+/// The step that the ranks have reached; ranks are threads.
 #[derive(Default)]
 struct Stage(AtomicU32);
 
@@ -30,14 +30,14 @@ impl Stage {
     fn wait(&self, stage: u32) {
         let start = Instant::now();
         while self.0.load(Ordering::SeqCst) < stage {
-            assert!(start.elapsed() < Duration::from_secs(60), "the other rank does not come to stage {stage}");
+            assert!(start.elapsed() < Duration::from_secs(60), "the other rank does not reach stage {stage}");
             std::thread::yield_now();
         }
     }
 }
 
-/// Rank 0 runs `panics`, in which the handler of a message from rank 1 panics. Rank 1 takes part only through `beside`.
-/// Then rank 0 reuses its buffer, and `after` checks the window.
+/// Rank 0 runs `panics`, in which the handler of a message from rank 1 panics. Rank 1 participates only through
+/// `beside`. Then rank 0 reuses its buffer, and `after` checks the window.
 fn left_by_a_panic<W>(
     settings: &[(&str, &str)],
     make: impl Fn(&Team) -> Result<W> + Sync,
@@ -73,15 +73,15 @@ fn left_by_a_panic<W>(
         stage.wait(2);
         let mut buffer = vec![0; LEN];
         let left = catch_unwind(AssertUnwindSafe(|| panics(&mut window, &mut buffer)));
-        assert_eq!(*left.expect_err("the panic goes on").downcast::<&str>().unwrap(), "on purpose");
+        assert_eq!(*left.expect_err("the panic resumes").downcast::<&str>().unwrap(), "on purpose");
         buffer.fill(42);
         stage.reach(3);
-        // Operations that were still in progress would arrive now.
+        // Operations still in progress would become visible now.
         while stage.0.load(Ordering::SeqCst) < 4 {
             job.progress()?;
         }
         after(&mut window);
-        assert!(buffer.iter().all(|x| *x == 42), "memory that was given back was written");
+        assert!(buffer.iter().all(|x| *x == 42), "memory was written after it had been returned");
         Ok(())
     })
     .unwrap_or_else(|e| panic!("{e}"));
@@ -131,7 +131,7 @@ fn panic_in_the_closing_call_of_an_exposure() {
     active(|w, _| w.expose(&[1], NONE, |_| Ok(())));
 }
 
-/// Closing calls under locks: rank 1 holds the lock of its memory meanwhile.
+/// Closing calls under locks, while rank 1 holds the lock of its memory.
 fn passive(panics: impl Fn(&mut LockWindow<u64>, &mut [u64]) -> Result<()> + Sync + Copy) {
     for settings in [&[][..], &[(FAULT, "unmapped")]] {
         left_by_a_panic(

@@ -1,5 +1,5 @@
 //! Windows of every kind are created and freed a thousand times (three hundred times in a quick run), without leaking
-//! descriptors, mappings or threads. Each test has a process of its own, since others would change the counts.
+//! descriptors, mappings or threads. Each test runs in its own process, since other tests would change the counts.
 
 use std::fs;
 
@@ -46,11 +46,11 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
         4 => {
             let w = LockWindow::from_vec(team, vec![3u64; len])?;
             w.lock_all(none, |e| e.get_blocking(right, len - 1).map(|x| assert_eq!(x, 3)))?;
-            // The window is dropped without `free`, which must release everything too.
+            // The window is dropped without `free`, which must also release all resources.
             team.barrier()?;
             Ok(())
         }
-        // In the configuration that hides the mapping this is an error, which must not leak either.
+        // In the configuration without mappings this call fails, which must not leak either.
         _ => SharedWindow::<u64>::allocate(team, len).and_then(SharedWindow::free).or(Ok(())),
     }
 }
@@ -58,7 +58,7 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
 #[test]
 fn thousand_windows_without_growth() {
     farside_harness::alone!("thousand_windows_without_growth");
-    // The environment selects the device; over verbs the source of memory makes no difference.
+    // The environment selects the device; over verbs the source of the memory does not matter.
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
@@ -104,7 +104,7 @@ fn thousand_windows_without_growth() {
     }
 }
 
-/// Files of long windows stay open for messages from their memory, but only some, however many windows there are.
+/// Files of long windows stay open for messages from their memory, but only a bounded number of them.
 #[test]
 fn hundreds_of_long_windows_have_few_descriptors() {
     const WINDOWS: usize = 300;

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The headlines of the sources, run on simulated networks: the result of each paper, the time of the predictor, and
-//! the virtual time of the code. One command prints the table: `cargo test -p farside-rma --test simulated headlines --
-//! --nocapture`.
+//! The main result of each cited paper, reproduced on simulated networks: the paper's figure, the predicted time, and
+//! the virtual time of this implementation. One command prints the table: `cargo test -p farside-rma --test simulated
+//! headlines -- --nocapture`.
 //!
-//! Times are exact, so they are asserted. The parameters of a network are those that the source gives; where it gives none,
-//! the comment at the network says what is assumed.
+//! Times are exact, so they are asserted. The parameters of a network are those of the source; comments state assumed
+//! parameters.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn simulation(ranks: u32, network: &Network, settings: &[(&str, &str)]) -> Simul
     Simulation::new(ranks as usize).network(network.clone()).settings(settings)
 }
 
-/// Time in microseconds from when all ranks begin `f` until the last of them has ended it. `f` is run once before.
+/// Time in microseconds from the common start of `f` at all ranks to its end at the last rank. `f` is run once before.
 fn time(job: &Job, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     f()?;
     // No rank has an operation in progress, and all continue at the same time.
@@ -35,7 +35,7 @@ fn time(job: &Job, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     let begin = job.device().now();
     f()?;
     let time = job.device().now() - begin;
-    // Later messages of the ranks do not meet those of `f`.
+    // Keeps later messages of the ranks from interfering with those of `f`.
     job.device().compute(Duration::from_millis(100));
     Ok(time.as_nanos() as f64 / 1000.0)
 }
@@ -44,7 +44,7 @@ fn last(times: Vec<f64>) -> f64 {
     times.into_iter().fold(0.0, f64::max)
 }
 
-/// The time that a model gives an algorithm.
+/// The time that a model predicts for an algorithm.
 fn predicted<M: Model>(operation: Operation, choice: &Choice, ranks: u32, bytes: u64, model: &M) -> f64 {
     let parameters = &choice.parameters;
     let elements = bytes / 8;
@@ -71,7 +71,7 @@ fn head(title: &str) {
     println!("\n{title:<64} {:>12} {:>12} {:>12}", "paper", "predicted", "simulated");
 }
 
-/// A sum of doubles whose work takes time of the processor.
+/// A sum of doubles that consumes simulated CPU time.
 struct Sum<'a> {
     job: &'a Job,
     /// Nanoseconds for each byte.
@@ -82,7 +82,7 @@ impl Sum<'_> {
     /// # Safety
     /// The contract of [`execute::ReduceFn`], with a `Sum` as context.
     unsafe fn add(context: *const (), operand: *const u8, into: *mut u8, elements: usize, _: Side) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         let (sum, from, to) = unsafe {
             let from = std::slice::from_raw_parts(operand.cast::<f64>(), elements);
             (&*context.cast::<Self>(), from, std::slice::from_raw_parts_mut(into.cast::<f64>(), elements))
@@ -93,8 +93,9 @@ impl Sum<'_> {
     }
 }
 
-/// Rabenseifner, Träff 2004, section 4: long vectors are reduced in 47 % less time than by folding to a power of two first,
-/// with 24 and 40 ranks. The ratios of the costs are those of the paper's table 1, row XL: βm = 100 α, γm = 10 α.
+/// Rabenseifner, Träff 2004, section 4: long vectors are reduced in 47 % less time than by folding to a power of two
+/// first, with 24 and 40 ranks. The ratios of the costs are those of the paper's table 1, row XL: βm = 100 α, γm = 10
+/// α.
 #[test]
 fn reductions_of_24_and_40_ranks() {
     const BYTES: u64 = 512 << 10;
@@ -150,7 +151,7 @@ fn reductions_of_24_and_40_ranks() {
         let both = Some([best_predicted, before_predicted]);
         gain("the best factors: less time than folding first", "", both, [best, before]);
         for (name, [predicted, simulated]) in choices.into_iter().zip(times) {
-            // 2-1 elimination takes a fifth longer than predicted, also if reductions take no time.
+            // 2-1 elimination takes a fifth longer than predicted, even if reductions take no time.
             let most = if name == "elimination-2-1(1)" { 1.25 } else { 1.06 };
             assert!((1.0..most).contains(&(simulated / predicted)), "{ranks} ranks, {name}: {predicted} {simulated}");
         }
@@ -225,13 +226,13 @@ fn barriers_of_64_ranks() {
     assert!(gained > 0.3, "{gained}");
 }
 
-/// A step of an exchange, which makes the puts of a rank at the right time.
+/// A step of an exchange, which issues the puts of a rank at the right time.
 type Step<'a> = &'a dyn Fn(&RawWindow, &dyn Fn() -> Result<()>) -> Result<()>;
 
-/// Thakur, Gropp, Toonen 2004: every rank puts an integer to each of its four neighbours on a grid; MPICH-2's fence, without
-/// barriers, is six times as fast as LAM's, which is measured as a whole and not by its barriers. Section 4.1: the naive fence
-/// takes two barriers. How much less Farside's takes depends on the algorithm of these. The network is Fast Ethernet, whose G
-/// is that of 100 Mbit/s; L, o and g are assumed, as of TCP at the time.
+/// Thakur, Gropp, Toonen 2004: every rank puts an integer to each of its four neighbours on a grid; MPICH-2's fence,
+/// without barriers, is six times as fast as LAM's, which is measured as a whole and not by its barriers. Section 4.1:
+/// the naive fence takes two barriers. How much less Farside's takes depends on the algorithm of these. The network is
+/// Fast Ethernet, whose G is that of 100 Mbit/s; L, o and g are assumed, as of TCP at the time.
 #[test]
 fn fences_of_a_ghost_area_exchange() {
     let interface = Interface { gap_per_byte: 80.0, ..Interface::log_p(30_000.0, 15_000.0, 15_000.0) };
@@ -270,7 +271,7 @@ fn fences_of_a_ghost_area_exchange() {
             });
             last(run.unwrap().results)
         };
-        // The time is that of puts one after the other, and of the acknowledgement of the last.
+        // The time of consecutive puts and of the acknowledgement of the last one.
         let put = (interface.send_overhead * 4.0 + 2.0 * interface.latency) / 1000.0;
         let mut naive = Vec::new();
         for name in ["central-counter", "binomial-spanning-tree", "dissemination"] {
@@ -305,7 +306,8 @@ fn fences_of_a_ghost_area_exchange() {
             },
             false,
         );
-        // Puts start after the signals of a barrier, ⌈log2 P⌉ rounds of o + L, if it is not known that all ranks are there.
+        // Puts start after the signals of a barrier, ⌈log2 P⌉ rounds of o + L, if it is not known that all ranks have
+        // arrived.
         let rounds = f64::from(ranks.ilog2()) * (interface.send_overhead + interface.latency) / 1000.0;
         let ours = [[2.0 * rounds + put, asserted], [rounds + put, in_a_row]];
         for (what, [predicted, simulated]) in
@@ -325,12 +327,12 @@ fn fences_of_a_ghost_area_exchange() {
     }
 }
 
-/// Santhanaraman, Wu, Panda 2004, section 5.2: columns of an M x 4096 array of integers. Against one RDMA write for each block
-/// (Multi-W), SGRS has up to 61 % less latency and up to 4.0 times the bandwidth, most with short blocks. The network is the
-/// HCA of the paper, a Mellanox MT23108, as Hoefler 2005 measured it; G is that of a 4x link of 8 Gbit/s. The paper gives no
-/// time of a block of a list: 100 ns are assumed. Puts and fences take the place of messages: Multi-W needs no answer of the
-/// target here, and SGRS two messages before the data, so the paper's comparison is kinder to SGRS. Generic is left out, since
-/// copies of a processor take no time in the simulator.
+/// Santhanaraman, Wu, Panda 2004, section 5.2: columns of an M x 4096 array of integers. Against one RDMA write for
+/// each block (Multi-W), SGRS has up to 61 % less latency and up to 4.0 times the bandwidth, most with short blocks.
+/// The network is the HCA of the paper, a Mellanox MT23108, as Hoefler 2005 measured it; G is that of a 4x link of 8
+/// Gbit/s. The paper gives no time of a block of a list: 100 ns are assumed. Puts and fences take the place of
+/// messages: Multi-W needs no answer of the target here, and SGRS two messages before the data, so the paper's
+/// comparison is kinder to SGRS. Generic is omitted, since CPU copies take no time in the simulator.
 #[test]
 fn columns_by_lists_and_by_blocks() {
     const PUTS: usize = 16;

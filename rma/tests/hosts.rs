@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use farside_harness::{farside, itself, skip, works};
 use farside_rma::prelude::*;
 
-/// Variable with the number of ranks, which is set only in ranks.
+/// Environment variable with the number of ranks, set only in ranks.
 const RANKS: &str = "FARSIDE_TEST_RANKS";
 
-/// This is not a test, but the program of the ranks.
+/// Not a test, but the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(ranks) = std::env::var(RANKS) else { return };
@@ -55,7 +55,7 @@ fn rank(ranks: usize) -> Result<()> {
     job.finalize()
 }
 
-/// Runs ranks with a launcher, which puts rank r on host r modulo 2, and checks their output. No setting names a
+/// Runs ranks by a launcher, which places rank r on host r modulo 2, and checks their output. No setting names a
 /// device.
 fn run(launcher: &mut Command, ranks: usize) {
     let output = launcher
@@ -74,7 +74,7 @@ fn run(launcher: &mut Command, ranks: usize) {
     }
 }
 
-/// Makes both hosts; `false` if that is impossible, as everywhere except in the machine of `ci/rxe`.
+/// Creates both hosts; `false` if that is impossible, as it is everywhere except in the machine of `ci/rxe`.
 fn hosts() -> bool {
     ["0", "1"].iter().all(|host| works("rxe-host", &[host, "true"]))
 }

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! A rank is killed, in every phase: the other ranks get a `PeerLost` error that names it, within the three seconds
-//! that the launcher leaves them, and no resource leaks. The others wait for a stopped rank, and report its name.
+//! that the launcher grants them, and no resource leaks. For a stopped rank the other ranks wait, and report its
+//! number.
 //!
 //! The ranks run this test program, started by `farside run` with the phase in the environment.
 
@@ -15,7 +16,7 @@ use farside_rma::raw::{Options, RawWindow};
 
 const PHASE: &str = "FARSIDE_TEST_PHASE";
 const VICTIM: usize = 1;
-/// Output of the victim before it stops itself, followed by its process number.
+/// Output of the victim before it stops itself, followed by its process id.
 const STOPS: &str = "the victim stops: ";
 
 const PHASES: &[&str] = &[
@@ -51,7 +52,7 @@ fn die(me: usize) {
     }
 }
 
-/// Stops this process like a debugger, if it is the victim, after printing its process number.
+/// Stops this process like a debugger, if it is the victim, after printing its process id.
 fn stop(me: usize) {
     if me == VICTIM {
         eprintln!("{STOPS}{}", std::process::id());
@@ -61,7 +62,7 @@ fn stop(me: usize) {
     }
 }
 
-/// The program of a rank in a phase: the victim dies in the phase, the others need the victim.
+/// The program of a rank in a phase: the victim dies in the phase, and the other ranks depend on the victim.
 fn rank(phase: &str) -> Result<()> {
     if phase == "before-init" && std::env::var("PMI_RANK").as_deref() == Ok("1") {
         die(VICTIM);
@@ -168,7 +169,7 @@ fn rank(phase: &str) -> Result<()> {
             }
             Ok(())
         }
-        // Over verbs the targets apply the accumulates and answer with the previous values. The victim does so twice.
+        // Over verbs the targets apply the accumulates and reply with the previous values. The victim does so twice.
         "accumulates-fence" | "accumulates-start" => {
             let mut w = Window::<f64>::allocate(&team, 2000)?;
             let (ones, mut old) = (vec![1.0; 2000], vec![0.0; 2000]);
@@ -265,10 +266,10 @@ fn rank(phase: &str) -> Result<()> {
         }
         other => panic!("no phase {other}"),
     }?;
-    unreachable!("the others went on without rank {VICTIM}")
+    unreachable!("a call that needs rank {VICTIM} returned without an error")
 }
 
-/// This is not a test, but the program of the ranks.
+/// Not a test, but the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(phase) = std::env::var(PHASE) else { return };
@@ -299,7 +300,7 @@ impl Drop for Folder {
     }
 }
 
-/// This program as three ranks in `phase`.
+/// The command that runs this program as three ranks in `phase`.
 fn job(phase: &str, set: &[(&str, &str)]) -> Marked {
     let mut job = Marked::run(3, &["--timeout", "60"]);
     job.command.args(itself!("as_a_rank"));
@@ -307,7 +308,7 @@ fn job(phase: &str, set: &[(&str, &str)]) -> Marked {
     job
 }
 
-/// Exit code and output of such a job. Waits until all of its processes are gone.
+/// Exit code and output of such a job. Waits until all of its processes have ended.
 fn run(phase: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
     let done = job(phase, set).finish();
     (done.code, done.err + &done.out)
@@ -318,7 +319,7 @@ fn stopped_rank_is_waited_for_and_named() {
     if std::env::var(PHASE).is_ok() {
         return;
     }
-    // The victim continues when another rank has named it.
+    // The victim continues once another rank has reported it.
     let mut job = job("stopped-and-continued", &[("FARSIDE_LOG", "warn")]);
     let mut running = job.start();
     let text = running.await_errors(&[STOPS, "rank 1 is stopped"]);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Lock epochs on a simulated network: the number of round trips that one takes.
+//! Lock epochs on a simulated network: the number of round trips per epoch.
 
 use farside_rma::core::sim::{Interface, Network, Simulation};
 use farside_rma::raw::{Options, RawWindow};
@@ -20,7 +20,7 @@ fn round_trips(kind: LockKind, operations: impl Fn(&RawWindow) -> Result<()>) ->
         }
         let time = job.device().now() - begin;
         world.barrier()?;
-        // SAFETY: 8 bytes of this rank, to which no other rank writes now.
+        // SAFETY: 8 bytes of this rank's memory, which no other rank writes concurrently.
         assert!(job.rank() == 0 || unsafe { window.base().cast::<u64>().read() } < 8);
         window.free()?;
         Ok(time.as_nanos() as f64 / (2.0 * LATENCY))
@@ -28,7 +28,7 @@ fn round_trips(kind: LockKind, operations: impl Fn(&RawWindow) -> Result<()>) ->
     run.unwrap().results[0]
 }
 
-/// A release need not wait for writes, behind which it travels; it waits for reads.
+/// A release need not wait for writes, which it cannot overtake; it waits for reads.
 #[test]
 fn lock_put_unlock_takes_two_round_trips() {
     let puts = |count: u64| move |window: &RawWindow| (0..count).try_for_each(|i| window.put_value(i, 1, 0));

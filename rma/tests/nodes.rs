@@ -13,7 +13,8 @@ use farside_rma::{Epoch, ErrorKind, SharedWindow};
 /// The job sizes; with [`quick`] only the first.
 const RANKS: [u32; 3] = [4, 2, 3];
 
-/// Two nodes on this machine, whose ranks share memory; between them, without a list of devices, TCP if there is no HCA.
+/// Two nodes on this machine, each of whose ranks share memory; between the nodes the default device is TCP if there is
+/// no HCA.
 const TWO_NODES: &[(&str, &str)] = &[("FARSIDE_DEVICE", "route"), ("FARSIDE_TEST_NODES", "2")];
 
 fn every(f: impl Fn(&Job) -> Result<()> + Sync) {
@@ -143,7 +144,7 @@ fn accumulates_of_epochs_from_the_node_and_from_others_add_up() {
     });
 }
 
-/// In fence and PSCW epochs, puts, gets and accumulates within a node cause no message other than the signals of the
+/// In fence and PSCW epochs, intra-node puts, gets and accumulates cause no messages other than the signals of the
 /// calls.
 #[test]
 fn operations_of_epochs_within_a_node_cause_no_messages() {
@@ -158,7 +159,7 @@ fn operations_of_epochs_within_a_node_cause_no_messages() {
         let mut window = Window::<u64>::allocate(&world, 4)?;
         let messages = |before: &[(&str, Snapshot)]| {
             let sums = job.stats_by_device().iter().zip(before).map(|(a, b)| a.1 - b.1).collect::<Vec<_>>();
-            // An operation may carry the signal of a closing call.
+            // The signal of a closing call may be combined with an operation.
             let kinds = [Kind::Signal, Kind::Notify, Kind::Send, Kind::FetchAdd];
             let sent = |s: &Snapshot| kinds.iter().map(|kind| s.count(*kind)).sum::<u64>();
             sums.iter().map(sent).sum::<u64>() + sums[1..].iter().map(|s| s.count(Kind::Write)).sum::<u64>()
@@ -185,8 +186,8 @@ fn operations_of_epochs_within_a_node_cause_no_messages() {
     });
 }
 
-/// In a fence epoch that follows no other, a put to a rank that shares memory starts as soon as that rank has opened its
-/// epoch, also on a window of ranks that do not.
+/// In a fence epoch that follows no other, an intra-node put starts as soon as the target has opened its epoch, also on
+/// a window over several nodes.
 #[test]
 fn puts_within_a_node_start_in_the_epoch() {
     every(|job| {
@@ -212,7 +213,7 @@ fn puts_within_a_node_start_in_the_epoch() {
     });
 }
 
-/// Windows over all ranks and over a node, with epochs of both open at a time.
+/// Windows over all ranks and over a node, with epochs open on both at the same time.
 #[test]
 fn windows_of_the_node_and_of_all_ranks_side_by_side() {
     every(|job| {
@@ -261,14 +262,17 @@ fn shared_window_is_for_the_ranks_of_a_node() {
     });
 }
 
-/// A put within a node is a copy, also on a window over several nodes; to another node it uses the device between nodes.
+/// An intra-node put is a copy, also on a window over several nodes; an inter-node put uses the inter-node device.
 #[test]
 fn puts_within_a_node_are_copies_and_others_use_the_device_between_nodes() {
     const PUTS: u64 = 10;
     every(|job| {
         for team in teams(job)? {
             let window = LockWindow::<u64>::allocate(&team, 1)?;
-            for target in 0..team.size() {
+            for step in 0..team.size() {
+                // No two ranks lock the same target at a time: ranks that wait for a lock write entries of its queue.
+                team.barrier()?;
+                let target = (team.rank() + step) % team.size();
                 let before = job.stats_by_device();
                 window.lock(LockKind::Shared, target, Assert::NOCHECK, |e| {
                     (0..PUTS).try_for_each(|i| e.put_value(i, target, 0))
@@ -290,7 +294,7 @@ fn puts_within_a_node_are_copies_and_others_use_the_device_between_nodes() {
     });
 }
 
-/// The same network twice in the list is two connections to each peer, which share long transfers and messages.
+/// A network that is listed twice provides two connections to each peer, which share long transfers and messages.
 #[test]
 fn long_transfers_share_the_connections_of_a_device_that_is_listed_twice() {
     const LEN: usize = 1 << 17;

@@ -1,4 +1,4 @@
-//! Tests of the checks: the checks of data run over a device that damages one operation, and must fail, for every
+//! Tests of the checks: the data checks run over a device that damages one operation, and must fail, for every
 //! operation that can be damaged. [`MISSES`] lists the exceptions and their reasons.
 
 use std::collections::BTreeSet;
@@ -33,10 +33,10 @@ const MISSES: &[(&str, &str, &str)] = &[
     ("rput", "double-put", LAST_VALUES),
 ];
 
-const LAST_VALUES: &str = "nothing is written over the last values, so that their copies do not come";
+const LAST_VALUES: &str = "the last values are never overwritten, so their delayed copies are harmless";
 
 const RANKS: u32 = 2;
-/// A run that takes longer than this hangs, which counts as detected damage.
+/// A run that exceeds this time is considered hung, which counts as detected damage.
 const HANG: Duration = Duration::from_millis(1500);
 
 fn check(
@@ -122,7 +122,7 @@ fn put_twice(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
         }
         meeting.meet(3);
         turns(team)?;
-        assert!(me != 0 || win.local()? == second, "a copy of the first value came late");
+        assert!(me != 0 || win.local()? == second, "a delayed copy of the first value has overwritten the second");
         return win.free();
     }
     let win = LockWindow::<u64>::allocate(team, 5)?;
@@ -145,14 +145,14 @@ fn put_twice(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
     }
     turns(team)?;
     win.with_local(|l| {
-        assert!(me != 0 || l == second, "a copy of the first value came late: {l:?}");
+        assert!(me != 0 || l == second, "a delayed copy of the first value has overwritten the second: {l:?}");
         Ok(())
     })?;
     win.free()
 }
 
-/// Rank 1 puts to rank 0, which checks the value as soon as its closing call returns. Rank 1 makes no progress until
-/// then.
+/// Rank 1 puts to rank 0, which checks the value as soon as its closing call returns; until then rank 1 makes no
+/// progress.
 fn seen_at_once(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
     let (none, me) = (Assert::empty(), team.rank());
     let mut win = Window::<u64>::allocate(team, 700)?;
@@ -172,7 +172,7 @@ fn seen_at_once(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
             meeting.meet(number - 1);
             win.start(&[0], none, |e| e.put(&data, 0, 0))?;
         }
-        assert!(me != 0 || win.local()? == data, "not there in round {round} though the epoch is closed");
+        assert!(me != 0 || win.local()? == data, "missing in round {round} although the epoch is closed");
         meeting.meet(number);
     }
     win.free()
@@ -186,7 +186,7 @@ fn with_meeting(name: &str, sync: Sync, f: fn(&Team, Sync, &Meeting) -> Result<(
     }
 }
 
-/// Counts a rank as done on drop, also after a panic.
+/// Counts a rank as finished on drop, also after a panic.
 struct Done<'a>(&'a AtomicUsize);
 
 impl Drop for Done<'_> {
@@ -195,8 +195,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Runs a check with a fault; returns the error, or the counters of the ranks. An additional rank only watches: it ends
-/// if the others hang, so that they end too.
+/// Runs a check with a fault; returns the error, or the counters of the ranks. An additional watchdog rank ends if the
+/// other ranks hang, so that they end too.
 fn run(check: &Check, fault: &str, limit: Duration) -> std::result::Result<Vec<Snapshot>, String> {
     let settings = config::POSTED.settings(&[("FARSIDE_TEST_FAULT", fault)]);
     let done = AtomicUsize::new(0);
@@ -219,7 +219,7 @@ fn run(check: &Check, fault: &str, limit: Duration) -> std::result::Result<Vec<S
     result.map_err(|e| e.to_string())
 }
 
-/// The number of operations that the damage can hit, and the numbers of those that a check does not notice.
+/// The number of operations that can be damaged, and the indices of those whose damage a check does not detect.
 fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec<u64>) {
     // Ranks that wait for a lock poll it a varying number of times: most runs have at least the minimum of three runs.
     let operations = (0..3)
@@ -229,7 +229,7 @@ fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec
         })
         .min()
         .unwrap();
-    assert!(operations > 0, "{}: nothing that {damage} could hit", make().name);
+    assert!(operations > 0, "{}: no operation that {damage} could affect", make().name);
     // Whether the damage was detected, or `None` if this run had no such operation.
     let outcomes: Vec<Option<bool>> = std::thread::scope(|s| {
         let runs: Vec<_> = (1..=operations)
@@ -244,7 +244,7 @@ fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec
         runs.into_iter().map(|r| r.join().unwrap()).collect()
     });
     let absent = outcomes.iter().filter(|o| o.is_none()).count();
-    assert!(absent * 2 <= outcomes.len(), "{}: {absent} of {operations} operations were not there", make().name);
+    assert!(absent * 2 <= outcomes.len(), "{}: {absent} of {operations} operations did not occur", make().name);
     let missed = (1..=operations).zip(&outcomes).filter(|(_, o)| **o == Some(false)).map(|(n, _)| n).collect();
     // Writes that synchronize are counted above and never hit; waits for a lock make a varying number of them.
     (outcomes.len() - absent, missed)
@@ -266,12 +266,12 @@ fn sweep(damage: &str, kinds: &[Kind], checks: &[Box<dyn Fn() -> Check>]) {
         let operation = name.split(' ').next().unwrap();
         let listed = MISSES.iter().find(|(n, d, _)| *n == operation && *d == damage);
         match (missed.is_empty(), listed) {
-            (true, _) => println!("{damage}: {name}: every one of {operations} is noticed"),
+            (true, _) => println!("{damage}: {name}: damage to each of {operations} operations is detected"),
             (false, Some((_, _, why))) => {
-                println!("{damage}: {name}: {} of {operations} not noticed: {why}", missed.len());
+                println!("{damage}: {name}: {} of {operations} undetected: {why}", missed.len());
             }
             (false, None) => {
-                unexpected.insert(format!("{damage}: {name}: not noticed: {missed:?} of {operations}"));
+                unexpected.insert(format!("{damage}: {name}: undetected: {missed:?} of {operations}"));
             }
         }
         // The reason covers only the second half of the operations.

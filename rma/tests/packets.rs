@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
 //! Packets of every operation over verbs, both directions, acknowledgements included, from the counters of the
-//! devices: exact, and the same in every run. Two ranks on two devices, as threads.
+//! devices, exact and reproducible. Two ranks on two devices, as threads.
 //!
 //! Runs where `FARSIDE_DEVICE=verbs` and the devices are software devices whose counters this process can read, as in
-//! the emulated machine of `ci/rxe`; elsewhere it is skipped, and says so.
+//! the emulated machine of `ci/rxe`; elsewhere the test is skipped with a message.
 
 use std::cell::Cell;
 use std::fs;
@@ -57,7 +57,7 @@ fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> R
         let before = look();
         (0..times).try_for_each(|_| f())?;
         team.barrier()?;
-        // This time is for acknowledgements for which no call waits.
+        // Allows time for acknowledgements for which no call waits.
         std::thread::sleep(Duration::from_millis(30));
         let after = look();
         Ok((after.0 - before.0, (after.1 - before.1).count(Kind::Post)))
@@ -234,7 +234,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
     })?;
     team.barrier()?;
     // Each send has its acknowledgement; a send of 4 KiB is two packets with its header. Long messages: the request to
-    // send and its end, one read request, its responses of 4096 bytes, and the word that tells whether the memory was
+    // send and its end, one read request, its responses of 4096 bytes, and the word that says whether the memory was
     // deregistered.
     for (name, len, each) in [
         ("message of 8 bytes and back", 8, 2),
@@ -249,7 +249,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
                 let (to, data) = (1 - me as u32, Source::of(&data[..len]));
                 // SAFETY: the data outlives the track.
                 unsafe { am::start_send(job, to, HandlerId(78), &[], data, Counters::default(), &track) }?;
-                job.wait("a message to go", || Ok((track.open() == 0).then_some(())))?;
+                job.wait("send a queued message", || Ok((track.open() == 0).then_some(())))?;
                 track.check()
             };
             if me == 0 {
@@ -266,7 +266,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
 #[test]
 fn packets_of_every_operation_are_as_few_as_the_protocol_needs() {
     if !is_verbs() || sent().is_none() {
-        println!("skipped: FARSIDE_DEVICE is not verbs, or no RDMA device here counts its packets");
+        println!("skipped: FARSIDE_DEVICE is not verbs, or no RDMA device here has packet counters");
         return;
     }
     // Retransmissions of the NIC after seconds of load would be counted too, so its timeout is long.

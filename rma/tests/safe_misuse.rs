@@ -1,6 +1,6 @@
 #![forbid(unsafe_code)]
 //! Algorithms, operators, numbers and messages of a safe program cannot make the runtime access memory that the program
-//! has not given to it.
+//! has not passed to it.
 
 use std::cell::Cell;
 
@@ -42,7 +42,7 @@ fn long_output(call: &Call<'_>) -> Schedule {
     b.done()
 }
 
-/// Steps that no builder has checked: they write to the input, or behind the output.
+/// Steps that no builder has checked: they write to the input, or past the end of the output.
 fn unchecked(call: &Call<'_>, into: Slice) -> Schedule {
     let mut b = call.builder(0);
     let from = [b.scratch([0])];
@@ -151,7 +151,7 @@ fn schedule_that_reads_an_input_is_refused_in_place() {
             ];
             for e in made.map(|made| made.expect_err("there is no input")) {
                 assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
-                assert!(e.to_string().contains("reads the input of a call in place"), "{e}");
+                assert!(e.to_string().contains("reads the input of an in-place call"), "{e}");
             }
             assert_eq!(data, [7; 400]);
             team.barrier()
@@ -229,12 +229,12 @@ fn sizes_that_no_memory_has_are_refused() {
     Job::threads(2, |job| {
         let team = job.world()?;
         for words in [usize::MAX, usize::MAX / 64, 1 << 58, 1 << 57] {
-            let e = SignalArray::new(&team, words).expect_err("more words than any memory has");
+            let e = SignalArray::new(&team, words).expect_err("the address space is exceeded");
             assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         }
-        // Only one rank has requested too much.
+        // Only one rank has requested too much memory.
         let e = SignalArray::new(&team, if team.rank() == 0 { 1 << 58 } else { 1 })
-            .expect_err("more words than any memory has");
+            .expect_err("the address space is exceeded");
         assert!(matches!(e.kind(), ErrorKind::BadArgument | ErrorKind::Aborted), "{e}");
         assert_eq!((am::room(job, usize::MAX), am::room(job, 1 << 40)), (0, 0));
         team.barrier()

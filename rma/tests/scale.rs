@@ -18,7 +18,7 @@ thread_local! {
     static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator with a count of bytes for each thread: all ranks of a simulation are on one.
+/// The system allocator with a byte counter for each thread; all ranks of a simulation are on one thread.
 struct Counting;
 
 fn count(bytes: usize) {
@@ -30,19 +30,19 @@ fn count(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, request: Layout) -> *mut u8 {
         count(request.size());
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(request) }
     }
 
     unsafe fn alloc_zeroed(&self, request: Layout) -> *mut u8 {
         count(request.size());
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc_zeroed`.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::alloc_zeroed`.
         unsafe { System.alloc_zeroed(request) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, request: Layout) {
         BYTES.set(BYTES.get() - request.size().cast_signed());
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::dealloc`; the memory came from `System`.
         unsafe { System.dealloc(pointer, request) }
     }
 }
@@ -110,7 +110,7 @@ fn bytes(used: &Snapshot) -> u64 {
     [Write, Read, FetchAdd, CompareSwap, Signal, Send].iter().map(|kind| used.bytes(*kind)).sum()
 }
 
-/// Runs every operation once, after another run of it where the first one makes what later ones use.
+/// Runs every operation once; an operation that sets up state for later ones is run once before.
 fn costs(ranks: usize) -> Costs {
     let costs = Costs::default();
     let run = Simulation::new(ranks).run(|job| {
@@ -162,7 +162,7 @@ fn costs(ranks: usize) -> Costs {
     println!("{ranks} ranks: {} messages, {} events, {:?} of simulated time", run.messages, run.events, run.time);
     for (name, cost) in &*costs.all.borrow() {
         let Cost { messages, bytes, kept, most } = cost;
-        println!("{name:>16}: {messages:>4} messages, {bytes:>7} bytes a rank; memory {kept:>8}, at most {most:>8}");
+        println!("{name:>16}: {messages:>4} messages, {bytes:>7} bytes per rank; memory {kept:>8}, at most {most:>8}");
     }
     costs
 }
@@ -185,7 +185,8 @@ fn check(costs: &Costs, ranks: usize) {
         let cost = costs.get(name);
         assert_eq!(cost.messages, messages, "{name}: {cost:?}");
         assert!(cost.bytes <= 32 * messages, "{name}: {cost:?}");
-        // Ranks with which it has nothing to do cost nothing, except the numbers of freed keys, which are used again.
+        // Ranks with which a rank does not communicate cost nothing, except the numbers of freed keys, which are
+        // reused.
         let (log, each) = (rounds.cast_signed() as isize, if name == "free" { 4 } else { 0 });
         let all = each * ranks.cast_signed();
         assert!(cost.kept <= 4096 + 512 * log + all, "{name}: {cost:?}");
@@ -199,8 +200,8 @@ fn check(costs: &Costs, ranks: usize) {
         let (record, folds) = match (ranks > SENT_TO_ALL, record) {
             (true, 0) => {
                 // Each key or announcement takes an allreduce, with two more messages where P is not a power of two.
-                // Ranks with which it has nothing to do cost only their numbers, a number for each credit, and pages of
-                // the table.
+                // Ranks with which a rank does not communicate cost only their numbers, a number for each credit, and
+                // pages of the table.
                 let least = 32768 + 24 * ranks.cast_signed();
                 assert!(cost.kept <= least && cost.most <= least + 8192, "{name}: {cost:?}");
                 (0, 2)
@@ -252,7 +253,7 @@ fn fence_ring(ranks: usize) {
     );
 }
 
-/// A rank has memory for those with which it communicates, not for all.
+/// A rank has memory for the ranks with which it communicates, not for all ranks.
 #[test]
 fn memory_of_a_rank_in_a_ring_does_not_grow_with_the_ring() {
     let most = |ranks: usize| {
@@ -262,7 +263,7 @@ fn memory_of_a_rank_in_a_ring_does_not_grow_with_the_ring() {
         (PEAK_BYTES.get() - before) / ranks.cast_signed()
     };
     let (small, large) = (most(288), most(576));
-    println!("bytes of a rank at most: {small}, {large}");
+    println!("maximum bytes per rank: {small}, {large}");
     // The growth is one more round, and for each rank a few of its numbers and a word for its credit.
     assert!(large <= small + 2048 + 24 * 288, "{small} {large}");
 }
@@ -291,7 +292,7 @@ fn errors_of_large_teams_are_those_of_small_ones() {
             1 => Window::<u32>::allocate(&job.world()?, 1)?.free(),
             _ => Window::<u64>::allocate(&job.world()?, 1)?.free(),
         });
-        // A window is made, and its targets can be reached, after errors.
+        // After errors a window can be created, and its targets can be accessed.
         let after = simulation.run(|job| {
             let team = job.world()?;
             let window = RawWindow::allocate(&team, 8, Options::default())?;
@@ -314,7 +315,7 @@ fn status(name: &str) -> usize {
     1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
 }
 
-/// Time for which this thread, on which all ranks of a simulation are, has been on a processor.
+/// CPU time of this thread, on which all ranks of a simulation run.
 fn on_processor() -> Duration {
     let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(times.split_whitespace().next().unwrap().parse().unwrap())
@@ -324,7 +325,7 @@ fn on_processor() -> Duration {
 #[ignore = "by `ci/test scale`"]
 fn ring_and_costs_with_4096_ranks() {
     let within = |name: &str, run: &dyn Fn(), most: usize| {
-        // The time is that of the processor, so that other programs on the machine do not count.
+        // CPU time, so that other programs on the machine do not affect it.
         let begin = on_processor();
         run();
         let bytes = status("VmHWM:");
@@ -340,7 +341,8 @@ fn ring_and_costs_with_4096_ranks() {
 }
 
 /// All ranks put to all others, in a fence and in exposures to all, while one computes. Notifications and signals take
-/// receives, as over verbs: three for each rank are enough, and with fewer the rest is sent again and nothing is lost.
+/// receives, as over verbs: three for each rank suffice, and with fewer receives the remaining messages are
+/// retransmitted and nothing is lost.
 #[test]
 fn three_receives_for_each_rank_are_enough_when_all_put_to_all() {
     const RANKS: usize = 128;

@@ -1,5 +1,5 @@
-//! Selection on simulated networks: the choice that calls have confirmed, and that of the table, compared with the
-//! best.
+//! Algorithm selection on simulated networks: the choice confirmed by trial calls, and the choice of the table,
+//! compared with the best.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ const OPERATIONS: [Operation; 10] = [
     Operation::Exscan,
 ];
 
-/// Three networks: one of short latency, one of long latency, and a torus on which messages meet.
+/// Three networks: one of short latency, one of long latency, and a torus with link contention.
 fn networks() -> [(&'static str, Network); 3] {
     let of = |latency, overhead, gap, gap_per_byte| {
         let interface = Interface { gap, gap_per_byte, ..Interface::log_p(latency, overhead, gap) };
@@ -118,8 +118,8 @@ fn choices(operation: Operation, ranks: u32, bytes: u64, model: &LogGP) -> (Choi
 
 #[test]
 fn confirmed_choices_are_within_a_tenth_of_the_best() {
-    // Long vectors have a run of their own, since they take most of the time; a quick run has many ranks only where
-    // messages meet.
+    // Long vectors are run separately, since they take most of the time; a quick run uses many ranks only with link
+    // contention.
     let whole = std::env::var_os("FARSIDE_TEST_WHOLE").is_some();
     let sizes = if whole { &[8usize, 4096, 128 << 10][..] } else { &[8, 4096] };
     let short = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
@@ -140,7 +140,7 @@ fn confirmed_choices_are_within_a_tenth_of_the_best() {
                         let mut calls = Calls::new(operation, bytes, ranks);
                         let by_choice = all.iter().map(|choice| calls.time(job, Some(choice)));
                         let by_choice = by_choice.collect::<Result<Vec<_>>>()?;
-                        // The calls of the trial.
+                        // The trial calls.
                         for _ in 0..300 {
                             if !job.measured_rules().is_empty() {
                                 break;
@@ -155,8 +155,7 @@ fn confirmed_choices_are_within_a_tenth_of_the_best() {
                         [0, 1].map(|way| (0..ranks).map(|rank| of(rank)[way]).max().unwrap().as_nanos() as f64)
                     };
                     let times: Vec<_> = (0..all.len()).map(|i| longest(&|r| run.results[r].0[i])).collect();
-                    // The ratios to the time of the default, which no choice that is taken may exceed in either
-                    // measurement.
+                    // Times relative to the default's. A choice is eligible only if neither ratio exceeds 1.02.
                     let ratios = |of: [f64; 2]| [0, 1].map(|way| of[way] / times[0][way]);
                     let sum = |of: [f64; 2]| ratios(of).iter().sum::<f64>();
                     let allowed = times.iter().filter(|of| ratios(**of).iter().all(|ratio| *ratio <= 1.02));

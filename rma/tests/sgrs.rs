@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Transfers with lists on both sides (send-gather, receive-scatter): counted work requests, no copies, no layout sent
-//! twice, and refused transfers are errors at both ranks. Runs over verbs with `FARSIDE_DEVICE=verbs`; otherwise over a
+//! twice; refused transfers are errors at both ranks. Runs over verbs with `FARSIDE_DEVICE=verbs`; otherwise over a
 //! simulated network with delays, reordering and loss.
 
 use std::sync::mpsc;
@@ -19,7 +19,7 @@ use farside_rma::{Assert, ErrorKind, Job, LockKind, Result, Team};
 const NONE: Assert = Assert::empty();
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// `count` blocks of `block` ints, `stride` ints from start to start.
+/// `count` blocks of `block` ints, with starts `stride` ints apart.
 fn vector(count: usize, block: usize, stride: usize) -> TypeMap {
     Datatype::vector(count as u64, block as u64, stride as i64, &Named::Int.into()).unwrap().message(1).unwrap()
 }
@@ -126,11 +126,11 @@ fn transfers(team: &Team, epoch: Epoch, put: bool, origin: &TypeMap, target: &Ty
     Ok(costs)
 }
 
-/// Both ranks put and get concurrently, in both kinds of epoch: the bytes are right, each side posts one work request
+/// Both ranks put and get concurrently, in both kinds of epoch: the bytes are correct, each side posts one work request
 /// for each list of blocks, and no byte is copied. The second transfer of the same layouts sends no layout.
 #[test]
 fn lists_of_blocks_on_both_sides_and_nothing_copied() {
-    // There are several lists, also in a quick run.
+    // There are several lists, even in a quick run.
     let blocks = if std::env::var_os("FARSIDE_TEST_QUICK").is_some() { 300 } else { 1000 };
     two("sgrs", move |job| {
         let team = job.world()?;
@@ -191,7 +191,7 @@ fn blocks_are_split_where_the_other_side_has_ends() {
     });
 }
 
-/// More layouts than a rank remembers: forgotten layouts are sent again, and every transfer is right.
+/// More layouts than a rank caches: evicted layouts are sent again, and every transfer is correct.
 #[test]
 fn more_layouts_than_are_remembered() {
     two("sgrs", |job| {

@@ -1,4 +1,4 @@
-//! Programs on simulated networks: random ones, costs of many ranks, times that papers give, choices of algorithms.
+//! Programs on simulated networks: random programs, costs with many ranks, published times, algorithm selection.
 
 #[path = "windows/checks/mod.rs"]
 mod checks;

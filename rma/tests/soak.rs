@@ -63,8 +63,8 @@ fn random_operations_equal_the_model_threads() {
     assert!(count > 0);
 }
 
-/// Seeds that have found defects, with the number of ranks and the configuration: a read that overtook an atomic of the same
-/// origin.
+/// Seeds that have found defects, with the number of ranks and the configuration: a read that overtook an atomic of the
+/// same origin.
 const FOUND: &[(u64, u32, &str)] = &[(12_205_192_591_964_388_723, 6, "simulated, vector, minimal")];
 
 #[test]
@@ -79,7 +79,7 @@ fn seeds_that_have_found_defects_find_none() {
     }
 }
 
-/// The same with processes, if `farside run` has been built: this program starts itself as the ranks.
+/// The same test with processes, if `farside run` has been built: this program starts itself as the ranks.
 #[test]
 fn random_operations_equal_the_model_processes() {
     if let Some(seed) = number("FARSIDE_SOAK_RANK") {
@@ -123,7 +123,7 @@ fn random_operations_equal_the_model_processes() {
             if started.elapsed() > Duration::from_secs(limit) {
                 // Ranks end with their launcher.
                 job.kill().and_then(|()| job.wait()).unwrap();
-                panic!("{what}: still not done after {limit} s");
+                panic!("{what}: not finished after {limit} s");
             }
             std::thread::sleep(Duration::from_millis(2));
         };

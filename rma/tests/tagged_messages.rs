@@ -12,8 +12,7 @@ fn everywhere(f: impl Fn(&Team) -> Result<()> + Sync + Send + Copy + 'static) {
     everywhere_with(if verbs() { &[2, 3, 4] } else { &[1, 2, 3, 4] }, move |team: &Team, _: &Config| f(team));
 }
 
-/// [`everywhere`] except on simulations, all of whose ranks are on one thread, which can run the runtime of one of them
-/// only.
+/// [`everywhere`] except on simulations, where all ranks are on one thread, which can run only one rank's runtime.
 fn everywhere_awaited(f: impl Fn(&Team) -> Result<()> + Sync + Send + Copy + 'static) {
     everywhere_with(if verbs() { &[2, 3, 4] } else { &[1, 2, 3, 4] }, move |team: &Team, config: &Config| {
         if config.seed.is_some() { Ok(()) } else { f(team) }
@@ -183,17 +182,17 @@ fn longer_messages_and_parts_of_elements_are_errors_of_the_receive_alone() {
                 assert!(text.contains(&format!("from rank {left} with tag 3")), "{text}");
             };
             let e = team.sendrecv(&mine, right, 3, &mut into[..2], left, 3).unwrap_err();
-            refused(&e, "room for 16");
+            refused(&e, "buffer has 16 bytes");
             assert_eq!(into[..2], data(left, count)[..2]);
             assert!(into[2..].iter().all(|n| *n == 0));
 
-            // No call waits for the request, so the scope returns the error.
+            // No call waits for the request, so the end of the scope returns the error.
             let bytes = vec![1u8; 4 * count + 1];
             let e = team.overlap(|messages| {
                 drop(messages.irecv(&mut into[..1], left, 3)?);
                 messages.isend(&bytes, right, 3)?.wait()
             });
-            refused(&e.unwrap_err(), "room for 8");
+            refused(&e.unwrap_err(), "buffer has 8 bytes");
             team.overlap(|messages| {
                 let sent = messages.isend(&bytes, right, 3)?;
                 refused(&team.recv_vec::<u32>(left, 3).unwrap_err(), "an element has 4");
@@ -290,7 +289,7 @@ fn receive_gives_its_buffer_once_and_only_after_success() {
                 let first = farside_rma::block_on(&mut request)?;
                 for _ in 0..2 {
                     let e = farside_rma::block_on(&mut request)?.unwrap_err();
-                    assert!(e.kind() == ErrorKind::BadArgument && e.to_string().contains("has been taken"), "{e}");
+                    assert!(e.kind() == ErrorKind::BadArgument && e.to_string().contains("was already taken"), "{e}");
                 }
                 assert!(request.wait().is_err());
                 sent.wait()?;
@@ -299,7 +298,7 @@ fn receive_gives_its_buffer_once_and_only_after_success() {
                         assert_eq!((&*buffer, status.tag, room), (&data(left, count)[..], 6, count));
                         buffer.fill(1);
                     }
-                    Err(e) => assert!(room < count && e.to_string().contains("room for 24"), "{e}"),
+                    Err(e) => assert!(room < count && e.to_string().contains("buffer has 24 bytes"), "{e}"),
                 }
                 Ok(())
             })?;

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The timeline (`FARSIDE_TRACE`): one rank is late, and arrows lead from its activity to the end of the others' waits,
-//! in each kind of call; slices are nested; the memory is bounded.
+//! The timeline (`FARSIDE_TRACE`): one rank is late, and arrows lead from its activity to the end of the waits of other
+//! ranks, in each kind of call; slices are nested; the memory is bounded.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Timeline {
         self.events("X").map(slice).collect()
     }
 
-    /// Slices of one rank are disjoint or inside each other.
+    /// Slices of one rank are disjoint or nested.
     fn check_nesting(&self) {
         let mut slices = self.slices();
         // Times in nanoseconds are exact to a fraction of a nanosecond.
@@ -193,7 +193,7 @@ fn arrows_of_messages_and_collectives_come_from_the_late_rank() {
 #[test]
 fn arrow_of_a_flag_comes_from_who_set_it_and_of_a_call_from_its_caller() {
     fn answer(caller: &Caller<'_>, x: u64) -> u64 {
-        // A call inside of a function: its slice is inside of that of the function.
+        // A call inside a function: its slice is nested in that of the function.
         if x > 40 { caller.calls().call(0, answer, x - 40).wait().unwrap() } else { x + 1 }
     }
     for config in [MAPPED, POSTED] {

@@ -1,5 +1,5 @@
-//! Counts the instructions of single calls with valgrind's callgrind: a program makes N and 2 N calls, and the
-//! difference divided by N is the count of one call, including its loop iteration.
+//! Counts the instructions of single calls with valgrind's callgrind: a program is run with N and with 2 N calls, and
+//! the difference divided by N is the count of one call, including its loop iteration.
 
 pub mod release;
 
@@ -31,17 +31,17 @@ pub const CALLED: [(&str, &str); 16] = [
     ("lock", "shared lock, put of 8 bytes, unlock"),
     ("fences", "put of 8 bytes and fence, in a chain of fence epochs"),
     ("fence", "a fence epoch by itself, with a put of 8 bytes"),
-    ("by_hand", "a loop by hand that copies 64 blocks of 8 bytes, every other element at both sides"),
-    ("put_blocks", "put of the same, from selection to selection (put_selected), in lock_all"),
+    ("by_hand", "a hand-written loop that copies 64 blocks of 8 bytes, every other element on both sides"),
+    ("put_blocks", "put of the same blocks between two selections (put_selected), in lock_all"),
     ("message", "active message of 8 bytes to this rank, its arrival and its handler"),
-    ("put_block", "put of 8 bytes from selection to selection (put_selected), in lock_all"),
+    ("put_block", "put of 8 bytes between two selections (put_selected), in lock_all"),
 ];
 
 /// The number of blocks of the copies between vectors.
 const BLOCKS: usize = 64;
 
 /// Makes `calls` calls of `name` through the typed interface, as rank 0 of 1 on its own window, which is mapped. All
-/// arguments are hidden from the compiler.
+/// arguments are opaque to the compiler.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for an unknown name; the errors of the calls.
@@ -133,7 +133,10 @@ fn in_lock_all<'scope>(
             )
         }
         "flush" => each!(epoch.flush(rank())),
-        _ => Err(Error::new(ErrorKind::BadArgument, "count instructions").cause(format!("no call {name}"))),
+        _ => {
+            Err(Error::new(ErrorKind::BadArgument, "count instructions")
+                .cause(format!("there is no measured call {name}")))
+        }
     }
 }
 
@@ -142,7 +145,7 @@ fn words(word: &[u64; 2 * BLOCKS]) -> &[u64] {
     black_box(&word[..1])
 }
 
-/// The loop that a programmer would write: every other element, with one bounds check for both ends.
+/// The loop that a programmer would write: every other element, with one bounds check per buffer.
 #[inline(never)]
 fn by_hand(from: &[u64], to: &mut [u64], blocks: usize) {
     let (from, to) = (&from[..2 * blocks - 1], &mut to[..2 * blocks - 1]);
@@ -168,21 +171,23 @@ pub fn has_valgrind() -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-/// Instructions of one call of `name`, including its loop iteration; `program` is the program `instructions`.
+/// Instructions of one call of `name`, including its loop iteration, with these settings; `program` is the program
+/// `instructions`.
 ///
 /// # Errors
 /// [`ErrorKind::System`] if valgrind cannot be started; [`ErrorKind::Aborted`] if it or the program fails.
-pub fn of_one(program: &Path, name: &str) -> Result<f64> {
-    let (once, twice) = (total(program, name, CALLS)?, total(program, name, 2 * CALLS)?);
-    Ok((twice as f64 - once as f64) / CALLS as f64)
+pub fn of_one(program: &Path, name: &str, settings: &[(&str, &str)]) -> Result<f64> {
+    let [once, twice] = [CALLS, 2 * CALLS].map(|calls| total(program, name, calls, settings));
+    Ok((twice? as f64 - once? as f64) / CALLS as f64)
 }
 
-fn total(program: &Path, name: &str, calls: u64) -> Result<u64> {
+fn total(program: &Path, name: &str, calls: u64, settings: &[(&str, &str)]) -> Result<u64> {
     const OP: &str = "count instructions";
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
         .args(["--run", name, "--calls", &calls.to_string()])
+        .envs(settings.iter().copied())
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Error::system(OP, error))?;

@@ -10,7 +10,7 @@ use farside_instructions::{self as instructions, CALLED};
 /// Counts the instructions of single calls on a mapped window, checks included; needs valgrind.
 #[derive(Parser)]
 struct Arguments {
-    /// Make the calls of this name; the program runs itself under valgrind with this option.
+    /// The calls to make; the program runs itself under valgrind with this option.
     #[arg(long, hide = true)]
     run: Option<String>,
     /// The number of calls.
@@ -29,7 +29,7 @@ fn report() -> Result<()> {
     table.load_style(presets::UTF8_BORDERS_ONLY).set_header(["call", "instructions", "without the loop"]);
     let mut of_loop = 0.0;
     for (name, what) in CALLED {
-        let count = instructions::of_one(&program, name)?;
+        let count = instructions::of_one(&program, name, &[])?;
         if name == "loop" {
             of_loop = count;
         }

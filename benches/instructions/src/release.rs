@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program `instructions`: the one that `FARSIDE_INSTRUCTIONS_BIN` names, or one built now.
+/// The program `instructions`: the file that `FARSIDE_INSTRUCTIONS_BIN` names, or a fresh build.
 ///
 /// # Panics
 /// It cannot be built.
@@ -12,7 +12,7 @@ pub fn program() -> PathBuf {
     std::env::var_os("FARSIDE_INSTRUCTIONS_BIN").map_or_else(|| built("instructions"), PathBuf::from)
 }
 
-/// The MPI library: the one in the folder `FARSIDE_MPI`, or one built now.
+/// The MPI library: the library in the folder `FARSIDE_MPI`, or a fresh build.
 ///
 /// # Panics
 /// It cannot be built.
@@ -22,8 +22,8 @@ pub fn library() -> PathBuf {
     std::env::var_os("FARSIDE_MPI").map_or_else(|| built(NAME), |folder| PathBuf::from(folder).join(NAME))
 }
 
-/// Builds both with one command, so that they have the same dependencies. Leaves out the verbs device and the log,
-/// which take longest to build and which no counted operation uses; so the builds have a folder of their own.
+/// Builds both with one command, so that they share their dependencies. Omits the verbs device and the log, which take
+/// longest to build and which no counted operation uses; so the builds use a separate target folder.
 fn built(name: &str) -> PathBuf {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let target =

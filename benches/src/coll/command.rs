@@ -18,7 +18,7 @@ use crate::targets;
 
 /// Measures collectives on doubles: each algorithm for each number of ranks and size, next to the time that pLogP
 /// predicts with parameters from round trips in the same run. Marks the selected algorithm, and lists the cases in
-/// which the selection misses the best one.
+/// which the selection is not the best algorithm.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -31,21 +31,21 @@ pub(crate) struct Arguments {
     /// Operations to measure; by default all.
     #[arg(long, value_delimiter = ',', value_parser = collective)]
     operations: Vec<Op>,
-    /// Bytes of the vector, or of the block that each rank sends to or receives from each: multiples of 8.
+    /// Bytes of the vector, or of the block that each rank sends to or receives from each other rank: multiples of 8.
     #[arg(long, value_delimiter = ',', default_value = "8,256,4096,32768,262144,1048576", value_parser = doubles)]
     sizes: Vec<u64>,
     /// Algorithms, as NAME or NAME(NUMBER,..), separated by semicolons, for operations that have them; by default all.
     /// The selected ones are always measured.
     #[arg(long, value_delimiter = ';')]
     algorithms: Vec<String>,
-    /// Predict with the models that `farside tune` has stored instead of round trips in this run.
+    /// Predict from the models stored by `farside tune`, not from round trips measured in this run.
     #[arg(long)]
     stored: bool,
 }
 
 fn collective(text: &str) -> Result<Op, String> {
     let op = text.parse()?;
-    operation(op).map(|_| op).ok_or_else(|| "no collective".to_owned())
+    operation(op).map(|_| op).ok_or_else(|| "not a collective".to_owned())
 }
 
 /// Microseconds to reduce one byte of doubles in the cache.
@@ -67,9 +67,9 @@ impl Arguments {
         let kept = if self.stored { stored(&Settings::from_env()?) } else { None };
         if self.stored && kept.is_none() {
             let error = Error::new(ErrorKind::BadArgument, "plan the measurements");
-            return Err(error.cause("no models are stored").remedy("farside tune"));
+            return Err(error.cause("no models are stored").remedy("run `farside tune` first"));
         }
-        let (sizes, wanted) =
+        let (sizes, operations) =
             (sorted(self.sizes), if self.operations.is_empty() { operations() } else { self.operations });
         let plan = |ranks, op| Plan {
             algorithms: self.algorithms.clone(),
@@ -78,7 +78,7 @@ impl Arguments {
         // All libraries measure one operation before the next one starts, so that compared values are measured close
         // together.
         let all = sorted(self.ranks).into_iter();
-        let plans = all.flat_map(|ranks| [Op::Pingpong].iter().chain(&wanted).map(move |op| plan(ranks, *op)));
+        let plans = all.flat_map(|ranks| [Op::Pingpong].iter().chain(&operations).map(move |op| plan(ranks, *op)));
         let task = Task {
             title: "Farside: collectives".to_owned(),
             plans: plans.collect(),
@@ -91,9 +91,9 @@ impl Arguments {
         let predictor = |ranks| kept.clone().or_else(|| model(&results.records, ranks, reduction));
         println!("{}\n{}", results.machine.line(), measured.tables(predictor));
         println!("{}\n{}", measured.selection(), targets::display(&measured.targets()));
-        let whence =
+        let source =
             if kept.is_some() { "the models that farside tune has stored" } else { "round trips of the same run" };
-        let about = [results.machine.line(), format!("Predicted with pLogP from {whence}.")];
+        let about = [results.machine.line(), format!("Predicted with pLogP from {source}.")];
         results.write("coll", &self.options, &measured.page(predictor, &about))
     }
 }

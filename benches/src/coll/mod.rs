@@ -1,4 +1,4 @@
-//! Collectives: the measurements of each, their algorithms, and the predictions of a model.
+//! Collectives: the measurements, the algorithms, and the predictions of a model for each.
 
 pub(crate) mod command;
 pub(crate) mod report;
@@ -14,11 +14,11 @@ use crate::record::{Library, Op, Record};
 
 /// Bytes of an element: a double.
 pub(crate) const ELEMENT: u64 = 8;
-/// The minimum length at which algorithms with segments are also measured with segments of [`SEGMENTS`] bytes.
+/// The minimum length at which algorithms with segments are also measured with segments of [`SEGMENT_SIZES`] bytes.
 const MIN_SEGMENTED_BYTES: u64 = 256 << 10;
-const SEGMENTS: [u64; 2] = [32 << 10, 128 << 10];
+const SEGMENT_SIZES: [u64; 2] = [32 << 10, 128 << 10];
 
-/// The operation that a key names.
+/// The collective operation of a key.
 pub(crate) fn operation(op: Op) -> Option<Operation> {
     Operation::ALL.into_iter().find(|operation| operation.name() == op.name())
 }
@@ -29,7 +29,7 @@ pub(crate) fn operations() -> Vec<Op> {
 }
 
 /// A collective with a vector or blocks of `bytes` bytes; root 0. The ranks are on one node, or, where `FARSIDE_DEVICE` is
-/// verbs, connected by it alone.
+/// verbs, connected by verbs alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// The operation.
@@ -76,7 +76,7 @@ impl Case {
         row(&self.call(0), &self.facts()).1
     }
 
-    /// The algorithms that can implement it (all, or only those that are named), and the selected one.
+    /// The algorithms that can implement the operation (all, or only the given ones), and the selected algorithm.
     pub(crate) fn choices(&self, named: &[String]) -> Vec<Choice> {
         let mut all: Vec<Choice> = Vec::new();
         let facts = self.facts();
@@ -91,7 +91,7 @@ impl Case {
         for algorithm in table::of(self.operation).filter(|_| named.is_empty()) {
             let segments = algorithm.parameters.iter().position(|p| p.name == "segments");
             if let Some(at) = segments.filter(|_| self.bytes >= MIN_SEGMENTED_BYTES) {
-                for bytes in SEGMENTS {
+                for bytes in SEGMENT_SIZES {
                     let mut parameters = algorithm.defaults();
                     parameters[at] = (self.bytes / bytes) as u32;
                     add(Choice { algorithm, parameters: algorithm.within_limits(&parameters) });
@@ -113,7 +113,7 @@ impl Case {
 
 /// The parameters of pLogP, in microseconds, from round trips of messages ([`Op::Pingpong`]) between two of `ranks`
 /// ranks and from the time of reducing a byte. Half the time of the shortest message is taken as latency, and a quarter
-/// as the overhead of either side, for longer messages too: a round trip cannot tell them apart.
+/// as the overhead of either side, for longer messages too: a round trip does not separate them.
 pub(crate) fn model(records: &[Record], ranks: u32, reduction: f64) -> Option<PLogP> {
     let is_trip = |r: &&Record| (r.library, r.key.op, r.key.ranks) == (Library::Farside, Op::Pingpong, ranks);
     let mut one_way: Vec<(u64, f64)> = records.iter().filter(is_trip).map(|r| (r.key.bytes, r.us() / 2.0)).collect();

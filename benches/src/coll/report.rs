@@ -1,5 +1,5 @@
-//! The report on collectives: a table for each operation and number of ranks, the cases in which the selection misses
-//! the best algorithm, and the targets with the best peer.
+//! The report on collectives: a table for each operation and number of ranks, the cases in which the selection is not
+//! the best algorithm, and the targets relative to the best peer.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const MAX_RATIO_OF_BEST: f64 = 1.1;
 /// The maximum ratio to the default at which a call counts as no slower.
 const MAX_RATIO_TO_DEFAULT: f64 = 1.05;
 
-/// Gives a time of a case in microseconds, and its name.
+/// A function that returns a time of a case in microseconds, and its name.
 type Timed<'a> = &'a dyn Fn(&Case, Key) -> Option<(f64, String)>;
 
 /// The records of one round.
@@ -132,7 +132,7 @@ impl Measured<'_> {
     }
 
     /// A page with a plot for each operation and number of ranks: the measured times of each algorithm next to those
-    /// that the model predicts, whose origin `about` states.
+    /// that the model predicts; `about` describes the model.
     pub(crate) fn page(&self, model: impl Fn(u32) -> Option<PLogP>, about: &[String]) -> String {
         let body = html! {
             @for line in about { p { (line) } }
@@ -145,9 +145,9 @@ impl Measured<'_> {
         Some(self.us(Library::Farside, key, None)? / self.best_peer(key)?)
     }
 
-    /// The ratio of the times of calls, which choose from measurements, to those of the default, which is the choice of
-    /// the table. The calls of a team's barrier do not choose.
-    fn learned(&self) -> String {
+    /// The ratio of the times of calls, which choose by measurements, to the times of the table's choice. Barriers of a
+    /// team do not choose by measurements.
+    fn compare_with_defaults(&self) -> String {
         let ratio = |key: &Key| {
             let case = Case::new(operation(key.op).filter(|_| key.op != Op::Barrier)?, key.ranks, key.bytes);
             let default = self.us(Library::Farside, *key, Some(&case.selected().to_string()))?;
@@ -174,10 +174,10 @@ impl Measured<'_> {
             let name = case.selected().to_string();
             self.us(Library::Farside, key, Some(&name)).map(|us| (us, name))
         });
-        calls + &table + &self.learned()
+        calls + &table + &self.compare_with_defaults()
     }
 
-    /// How often the time that `of` gives, with its name, is near that of the best algorithm.
+    /// The number of cases in which the time that `of` returns is close to that of the best algorithm.
     fn score(&self, subject: &str, of: Timed<'_>) -> String {
         let (mut count, mut misses) = (0, String::new());
         for key in self.keys() {
@@ -195,7 +195,7 @@ impl Measured<'_> {
         format!("{subject} within {MAX_RATIO_OF_BEST} of the best at {near} of {count} (operation, size, P)\n{misses}")
     }
 
-    /// The targets, with the best peer.
+    /// The targets relative to the best peer.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();
         for key in self.keys() {

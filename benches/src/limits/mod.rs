@@ -1,15 +1,15 @@
 //! Floors of the machine, measured in the same run as everything else: lower bounds for any library on shared memory.
 //!
-//! - `line_round_trip`, `line_one_way`: two processors pass a 64-byte line to and fro by plain loads and stores of one
-//!   word in it; `two_lines_round_trip`: the same with a line for each direction; `bare_meeting`: a barrier of two
-//!   ([`crate::lines`]).
+//! - `line_round_trip`, `line_one_way`: two processors pass a 64-byte cache line back and forth by plain loads and
+//!   stores of one word in it; `two_lines_round_trip`: the same with a line for each direction; `bare_meeting`: a
+//!   barrier of two ([`crate::lines`]).
 //! - `yield_turn`: the time that a process which yields its core waits for its next turn, with 4 processes on that core
 //!   that all yield. It bounds every call in which all ranks take part if 4 ranks share a core and switch in this way.
 //! - `memcpy`: libc's copy from private memory to a shared mapping, always between the same two buffers, so that they
 //!   are as warm as possible.
 //! - `atomic`: an addition to a word in a shared mapping that only one process uses.
 //!
-//! The ranks measure the bound of a target once more, alternating with the operation that it bounds (`crate::measure`):
+//! The ranks measure the bound of a target again, alternating with the operation that it bounds (`crate::measure`):
 //! round trips of lines with the active message, a line one way and a bare meeting with the barrier, a memcpy to the
 //! window's memory with each put.
 //!
@@ -35,7 +35,7 @@ const BLOCKS: usize = 15;
 const ROUND_TRIPS: u64 = 5000;
 /// Yields in a block of `yield_turn`, and the number of blocks.
 const YIELDS: (u64, usize) = (2000, 3);
-/// The largest copy that is measured.
+/// Maximum length of a measured copy.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
 /// Measures the floors of the device that the ranks use: [`perftest`]'s over verbs.
@@ -81,7 +81,7 @@ pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     add(Op::Atomic, 8, 1, iterations, &blocks_us)?;
     for &bytes in sizes {
         if !(1..=COPY_BYTES_MAX).contains(&bytes) {
-            let cause = format!("{bytes} bytes is not between 1 B and 1 GiB");
+            let cause = format!("the size must be from 1 B to 1 GiB, not {bytes} bytes");
             return Err(Error::new(ErrorKind::BadArgument, "measure memcpy").cause(cause));
         }
         let (iterations, blocks_us) = raw::memcpy(bytes as usize, BLOCKS)?;

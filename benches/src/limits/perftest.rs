@@ -8,7 +8,8 @@
 //! | `raw_read`, `raw_atomic` | from posting to completion |
 //! | `raw_write_bw` | one of 64 writes in progress |
 //!
-//! Medians are perftest's "typical" times; if it reports only an average, the best and the median of several runs.
+//! Medians are perftest's "typical" times; if it reports only an average, they are the minimum and the median of
+//! several runs.
 
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -50,7 +51,7 @@ impl Devices {
         };
         let first = names.first().cloned().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "find RDMA devices")
-                .cause("this machine has none")
+                .cause("this machine has no RDMA device")
                 .remedy("run it in ci/rxe")
         })?;
         let second = names.get(1).unwrap_or(&first).clone();
@@ -63,8 +64,8 @@ impl Devices {
         &self.names[rank % 2]
     }
 
-    /// Both devices, as a value of `FARSIDE_VERBS_DEVICE`. If it is not set each rank chooses, and messages between
-    /// ranks that choose the same device stay inside it, instead of crossing the link on which the floors are measured.
+    /// Both devices, as a value of `FARSIDE_VERBS_DEVICE`. If it is not set, ranks may choose the same device, and
+    /// their messages then stay inside the device instead of crossing the link on which the floors are measured.
     pub(crate) fn setting(&self) -> String {
         self.names.join(",")
     }
@@ -143,7 +144,7 @@ fn times(text: &str, bytes: u64, averages: bool) -> Option<Vec<f64>> {
     us.iter().all(|us| us.is_finite() && *us > 0.0).then_some(us)
 }
 
-/// The server, killed when dropped.
+/// The server process, killed on drop.
 struct Server(Child);
 
 impl Drop for Server {
@@ -161,7 +162,7 @@ fn run(devices: &Devices, tool: &str, arguments: &[&str], bytes: u64, iterations
         let [gid, bytes, iterations] = [u64::from(devices.gid), bytes, iterations].map(|number| number.to_string());
         let mut command = Command::new("timeout");
         command.args([&limit.as_secs().to_string(), tool, "-d", device, "-x", &gid, "-s", &bytes, "-n", &iterations]);
-        // The same timeout as the ranks': with a shorter one, a slow machine retransmits.
+        // The same timeout as that of the ranks, since a slow machine retransmits with a shorter one.
         command.args(["-u", "19", "-F", "-p", "18615"]).args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
         command
     };

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! A bare queue pair of each of two ranks, connected with the other: a lower bound for the time of a library, measured
-//! by the same processes alternately with the library. perftest's figures come from other processes at another time,
-//! and the speed of an emulated machine may double from one minute to the next.
+//! Bare queue pairs that connect two ranks: a lower bound for the time of a library, measured by the same processes,
+//! alternating with the library. perftest measures in other processes at another time, and the speed of an emulated
+//! machine may double from one minute to the next.
 
 use std::ffi::CStr;
 use std::io;
@@ -25,29 +25,29 @@ const INLINE: u32 = 64;
 const READS: u8 = 4;
 /// The timeout code of a retransmission: about half a second.
 const TIMEOUT: u8 = 17;
-/// The time limit of a completion, and of the other side.
+/// The time limit of a completion, and of a reaction of the peer.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(10);
-const TURNS: u32 = 1 << 12;
+const POLLS_PER_CLOCK_READ: u32 = 1 << 12;
 
-/// The length of the address that the other side needs, in bytes.
+/// Length of a queue pair address in bytes.
 pub(crate) const ADDRESS: usize = 32;
 
-/// One end: its queue pair, and memory. The other side writes and reads the first half, this side the second half. Both
-/// live until the process ends, which it does after the measurement.
+/// One end of the connection: its queue pair, and memory. The peer reads and writes the first half, this side the
+/// second half. Both live until the process ends after the measurement.
 pub(crate) struct QueuePair {
     raw: *mut ibv_qp,
     completions: *mut ibv_cq,
     local_key: u32,
     memory: &'static [AtomicU64],
-    /// The address of this side, which the other side needs.
+    /// The address of this side, for the peer.
     pub(crate) address: [u8; ADDRESS],
-    /// The address and remote key of the other side's memory.
-    there: (u64, u32),
+    /// The address and remote key of the peer's memory.
+    peer_memory: (u64, u32),
     gid_index: u8,
     mtu: u32,
 }
 
-/// An operation on the other side's memory.
+/// An operation on the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// A write.
@@ -59,7 +59,7 @@ pub(crate) enum Action {
 }
 
 /// The pointer that a call has returned, or the error if it is null.
-fn given<T>(what: &'static str, pointer: *mut T) -> Result<*mut T> {
+fn non_null<T>(what: &'static str, pointer: *mut T) -> Result<*mut T> {
     if pointer.is_null() { Err(Error::last_os(what)) } else { Ok(pointer) }
 }
 
@@ -71,13 +71,13 @@ fn open(name: &str) -> Result<*mut ibv_context> {
     let mut count = 0;
     // SAFETY: the list has `count` entries until it is freed; an open device outlives it.
     unsafe {
-        let list = given("list RDMA devices", ibv_get_device_list(&raw mut count))?;
+        let list = non_null("list RDMA devices", ibv_get_device_list(&raw mut count))?;
         let found = (0..count as usize)
             .map(|i| *list.add(i))
             .find(|device| CStr::from_ptr(ibv_get_device_name(*device)).to_bytes() == name.as_bytes());
         let context = found.map_or(ptr::null_mut(), |device| ibv_open_device(device));
         ibv_free_device_list(list);
-        given("open an RDMA device", context)
+        non_null("open an RDMA device", context)
     }
 }
 
@@ -101,25 +101,25 @@ impl QueuePair {
             let (mut port, mut gid): (ibv_port_attr, ibv_gid) = (zeroed(), zeroed());
             done("query a port", rdma_sys::___ibv_query_port(context, PORT, &raw mut port))?;
             done("query a GID", ibv_query_gid(context, PORT, i32::from(devices.gid()), &raw mut gid))?;
-            let domain = given("make a protection domain", ibv_alloc_pd(context))?;
+            let domain = non_null("allocate a protection domain", ibv_alloc_pd(context))?;
             let completions = ibv_create_cq(context, 2 * DEPTH as i32, ptr::null_mut(), ptr::null_mut(), 0);
-            let completions = given("make a completion queue", completions)?;
+            let completions = non_null("create a completion queue", completions)?;
             let mut init: ibv_qp_init_attr = zeroed();
             (init.send_cq, init.recv_cq) = (completions, completions);
             init.qp_type = ibv_qp_type::IBV_QPT_RC;
             (init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_inline_data) = (DEPTH as u32, 1, INLINE);
             (init.cap.max_send_sge, init.cap.max_recv_sge) = (1, 1);
-            let raw = given("make a queue pair", ibv_create_qp(domain, &raw mut init))?;
+            let raw = non_null("create a queue pair", ibv_create_qp(domain, &raw mut init))?;
             let base = memory.as_ptr().cast_mut();
             let region = ibv_reg_mr(domain, base.cast(), size_of_val(memory), all.0 as i32);
-            let region = given("register memory", region)?;
+            let region = non_null("register memory", region)?;
             let mut address = [0; ADDRESS];
             address[..16].copy_from_slice(&gid.raw);
             address[16..20].copy_from_slice(&(*raw).qp_num.to_le_bytes());
             address[20..24].copy_from_slice(&(*region).rkey.to_le_bytes());
             address[24..].copy_from_slice(&(base.addr() as u64).to_le_bytes());
             let (local_key, gid_index, mtu) = ((*region).lkey, devices.gid(), port.active_mtu);
-            let pair = Self { raw, completions, local_key, memory, address, there: (0, 0), gid_index, mtu };
+            let pair = Self { raw, completions, local_key, memory, address, peer_memory: (0, 0), gid_index, mtu };
             let which = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
             pair.modify(ibv_qp_state::IBV_QPS_INIT, which, |a| (a.port_num, a.qp_access_flags) = (PORT, all.0))?;
             Ok(pair)
@@ -144,10 +144,10 @@ impl QueuePair {
     /// [`ErrorKind::Protocol`] for bytes that are not an address, [`ErrorKind::System`].
     pub(crate) fn connect(&mut self, address: &[u8]) -> Result<()> {
         let Ok(address) = <&[u8; ADDRESS]>::try_from(address) else {
-            return Err(Error::new(ErrorKind::Protocol, OP).cause("the other side has sent no address"));
+            return Err(Error::new(ErrorKind::Protocol, OP).cause("the peer process has sent no queue pair address"));
         };
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| address[at + i]));
-        self.there = (u64::from(word(24)) | u64::from(word(28)) << 32, word(20));
+        self.peer_memory = (u64::from(word(24)) | u64::from(word(28)) << 32, word(20));
         let which = mask::IBV_QP_AV
             | mask::IBV_QP_PATH_MTU
             | mask::IBV_QP_DEST_QPN
@@ -190,15 +190,14 @@ impl QueuePair {
 
     #[inline]
     fn post(&self, action: Action, bytes: usize) -> Result<()> {
-        // SAFETY: the other side's first half is written and read, and this side's second half; both have room for
-        // `bytes`.
+        // SAFETY: only the peer's first half and this side's second half are accessed; both have room for `bytes`.
         unsafe {
             let addr = self.memory[self.memory.len() / 2..].as_ptr().addr() as u64;
             let mut piece = ibv_sge { addr, length: bytes as u32, lkey: self.local_key };
             let mut request: ibv_send_wr = zeroed();
             (request.sg_list, request.num_sge) = (&raw mut piece, 1);
             request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
-            let (remote_addr, rkey) = self.there;
+            let (remote_addr, rkey) = self.peer_memory;
             request.opcode = match action {
                 Action::FetchAdd => {
                     request.wr.atomic = rdma_sys::atomic_t { remote_addr, compare_add: 1, swap: 0, rkey };
@@ -232,12 +231,15 @@ impl QueuePair {
             match (found, status) {
                 (0, _) => Ok(false),
                 (1, 0) => Ok(true),
-                _ => Err(Error::new(ErrorKind::Protocol, OP).cause(format!("a completion of status {status}"))),
+                _ => {
+                    Err(Error::new(ErrorKind::Protocol, OP)
+                        .cause(format!("a work completion has error status {status}")))
+                }
             }
         })
     }
 
-    /// Writes a number to the other side's memory, and waits for the completion.
+    /// Writes a number to the peer's memory, and waits for the completion.
     ///
     /// # Errors
     /// `System`, `Protocol` for a completion with an error, `Timeout`.
@@ -248,7 +250,7 @@ impl QueuePair {
         self.transfer(Action::Write, 8, 1)
     }
 
-    /// Waits until the other side has sent `number`.
+    /// Waits until the peer has sent `number`.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`].
@@ -264,13 +266,13 @@ impl QueuePair {
 fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let mut start = None;
     loop {
-        for _ in 0..TURNS {
+        for _ in 0..POLLS_PER_CLOCK_READ {
             if is_so()? {
                 return Ok(());
             }
         }
         if start.get_or_insert_with(Instant::now).elapsed() > COMPLETION_TIMEOUT {
-            return Err(Error::new(ErrorKind::Timeout, OP).cause("the other side does not answer"));
+            return Err(Error::new(ErrorKind::Timeout, OP).cause("timed out waiting for the peer process"));
         }
     }
 }

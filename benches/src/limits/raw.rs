@@ -16,7 +16,7 @@ use crate::cores::{Pinned, allowed, bind, bind_to_nth};
 use crate::lines::{Pattern, Side};
 use crate::pages::Pages;
 
-/// The time limit of the other side of a line.
+/// The time limit for a reaction of the other thread.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The duration of a block of the other measurements.
 const BLOCK: Duration = Duration::from_millis(1);
@@ -26,14 +26,14 @@ pub(super) fn between_cores(pattern: Pattern, times: u64, blocks: usize) -> Resu
     const OP: &str = "pass a cache line between cores";
     let cores = allowed();
     if cores.len() < 2 {
-        let error = Error::new(ErrorKind::Limit, OP).cause("it needs two cores, and this process may use one");
+        let error = Error::new(ErrorKind::Limit, OP).cause("two cores are needed, but this process may use only one");
         return Err(error.remedy("allow this process a second core"));
     }
     let page = Pages::shared(4096)?;
     let [first, second] = pattern.words().map(|at| page.word(at));
     let start = Instant::now();
     let check = || {
-        let error = || Error::new(ErrorKind::Timeout, OP).cause("the other side does not answer");
+        let error = || Error::new(ErrorKind::Timeout, OP).cause("timed out waiting for the peer process");
         if start.elapsed() > TIMEOUT { Err(error()) } else { Ok(()) }
     };
     thread::scope(|scope| {
@@ -95,7 +95,9 @@ impl Drop for Yielding {
 /// The time in microseconds that a process waits for its next turn if `processes` processes share a core and all yield
 /// it, block by block.
 pub(super) fn yield_turn(processes: usize, turns: u64, blocks: usize) -> Result<Vec<f64>> {
-    let core = allowed().into_iter().next().ok_or_else(|| Error::new(ErrorKind::Limit, "turns of a core"))?;
+    let core = allowed().into_iter().next().ok_or_else(|| {
+        Error::new(ErrorKind::Limit, "take turns on a core").cause("this process may not use any core")
+    })?;
     let _pinned = Pinned::to(core)?;
     let _others = (1..processes).map(|_| Yielding::start(core)).collect::<Result<Vec<_>>>()?;
     let block = |_| {

@@ -18,14 +18,14 @@ const BURST: u64 = 64;
 const BLOCKS: usize = 15;
 const BLOCK: Duration = Duration::from_millis(10);
 
-/// Measures both floors with each of `sizes` bytes. Takes about half a second a size.
+/// Measures both floors with each of `sizes` bytes. Takes about half a second per size.
 ///
 /// # Errors
 /// `Limit` with one core; [`ErrorKind::System`] of sockets.
 pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     let cores = allowed();
     if cores.len() < 2 {
-        return Err(Error::new(ErrorKind::Limit, OP).cause("it needs two cores, and this process may use one"));
+        return Err(Error::new(ErrorKind::Limit, OP).cause("two cores are needed, but this process may use only one"));
     }
     let failed = |e| Error::system(OP, e);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
@@ -49,8 +49,8 @@ pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     })
 }
 
-/// Bursts of one size: a header with the length and number of messages, and then the messages. A single message is
-/// answered by one of the same length, a burst by one byte.
+/// Bursts of one size: a header with the length and number of messages, and then the messages. The reply to a single
+/// message has the same length, the reply to a burst one byte.
 fn floor(stream: &TcpStream, bytes: u64, op: Op, messages: u64) -> std::io::Result<Result<Record>> {
     let (message, mut answer) = (vec![1u8; bytes as usize], vec![0u8; if messages == 1 { bytes as usize } else { 1 }]);
     let mut block = |times: u64| -> std::io::Result<Duration> {
@@ -72,7 +72,7 @@ fn floor(stream: &TcpStream, bytes: u64, op: Op, messages: u64) -> std::io::Resu
     Ok(Record::from_blocks(Library::Limit, key, times * BLOCKS as u64, &us))
 }
 
-/// The other side, until the connection is closed.
+/// The peer, which runs until the connection is closed.
 fn answer(stream: &TcpStream) -> std::io::Result<()> {
     let mut header = [0; 24];
     loop {

@@ -1,6 +1,6 @@
-//! Suite "coll": collectives of the team on doubles, called as a program calls them, alternately with each algorithm.
-//! An iteration is one call; rooted operations change the root to the next rank in each call, so that no rank runs
-//! ahead.
+//! Suite "coll": collectives of the team on doubles, called as a program calls them, alternating between the
+//! algorithms. An iteration is one call; rooted operations change the root to the next rank in each call, so that no
+//! rank runs ahead.
 
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::coll::selection::Choice;
@@ -34,7 +34,7 @@ pub(super) fn run(bench: &Bench<'_>, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// The number of calls after which up to ten algorithms have been tried for a class.
+/// The number of calls in which up to ten algorithms are tried for a class of calls.
 const SETTLED_CALLS: u64 = 256;
 
 /// The buffers of a rank: blocks of `count` doubles, one for each rank.
@@ -124,7 +124,7 @@ impl Buffers {
             O::Exscan if me == 0 => block(0, 0).collect(),
             O::Exscan => sum(0..me, 0),
             O::NeighborAllgather => block(left, 0).chain(block(right, 0)).collect(),
-            // The first destination of a rank is the rank before it, whose second source the rank is.
+            // The first destination of a rank is its predecessor, whose second source it is.
             O::NeighborAlltoall if p == 2 => block(left, 0).chain(block(right, n)).collect(),
             O::NeighborAlltoall => block(left, n).chain(block(right, 0)).collect(),
         }
@@ -166,7 +166,7 @@ fn measure(bench: &Bench<'_>, op: Op, operation: Operation, bytes: u64, algorith
         let by = choice.map_or_else(|| "the selection".to_owned(), ToString::to_string);
         bench.check(right, key, &format!("{bytes} bytes by {by}"))?;
     }
-    // One measured function at a time uses the buffers.
+    // Only one measured function uses the buffers at a time.
     let buffers = std::cell::RefCell::new(buffers);
     let run = |choice: Option<&Choice>, iterations: u64| {
         let mut buffers = buffers.borrow_mut();
@@ -182,10 +182,10 @@ fn measure(bench: &Bench<'_>, op: Op, operation: Operation, bytes: u64, algorith
             None => way,
         });
     }
-    bench.turns(key, true, &mut turns).map(|_| ())
+    bench.time_alternating(key, true, &mut turns).map(|_| ())
 }
 
-/// Messages there and back between the first two ranks, each a broadcast of two.
+/// Round trips between the first two ranks, in which each message is a broadcast over two ranks.
 fn ping_pong(bench: &Bench<'_>, sizes: &[u64]) -> Result<()> {
     let pair = bench.team.subteam(&[0, 1])?;
     let message = Choice::parse(Operation::Broadcast, "flat")
@@ -193,7 +193,7 @@ fn ping_pong(bench: &Bench<'_>, sizes: &[u64]) -> Result<()> {
     for bytes in sizes {
         let key = bench.key(Suite::Coll, Window::None, Sync::None, Op::Pingpong, *bytes as usize);
         let mut buffers = pair.as_ref().map(|pair| Buffers::new(pair, Operation::Broadcast, *bytes));
-        bench.alone(key, 1, true, &mut |iterations| {
+        bench.time_single(key, 1, true, &mut |iterations| {
             let Some(buffers) = &mut buffers else { return Ok(()) };
             (0..2 * iterations).try_for_each(|_| buffers.call(Some(&message)))
         })?;

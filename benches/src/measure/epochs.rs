@@ -1,9 +1,9 @@
 //! Suite "epoch": whole synchronization epochs with one put each, between the ranks of every pair (2k, 2k+1); and suite
 //! "ghost": the ghost-area exchange of Thakur, Gropp and Toonen (EuroPVM/MPI 2004, section 1). There the ranks form a
 //! periodic two-dimensional grid; every rank sends n integers to each of its four neighbours. Neighbours may be the
-//! same rank, also the sender itself; there are always four transfers into four separate areas. The lock version is the
-//! paper's: when it returns, a rank knows that its own data have arrived at the neighbours, not that the neighbours'
-//! data have arrived.
+//! same rank, also the sender itself; there are always four transfers into four separate areas. The lock version is
+//! that of the paper: on return a rank's own data have arrived at its neighbours, but the neighbours' data need not
+//! have arrived.
 
 use farside_core::error::Result;
 use farside_rma::{Assert, LockKind, LockWindow, Window as ActiveWindow};
@@ -34,11 +34,11 @@ struct Epoch<'a> {
     bytes: usize,
     /// The ranks of this rank's start and post calls.
     group: &'a [usize],
-    /// Whether each fence closes an epoch and opens the next; otherwise each epoch opens itself.
+    /// Whether each fence closes an epoch and opens the next; otherwise each epoch has its own opening fence.
     chain: bool,
     fence: Assert,
-    /// In PSCW, whether this rank's access epoch comes before its exposure epoch, as in a round trip; otherwise it is
-    /// inside.
+    /// In PSCW, whether this rank's access epoch comes before its exposure epoch, as in a round trip; otherwise the
+    /// access epoch is nested in the exposure epoch.
     starts_first: Option<bool>,
 }
 
@@ -195,20 +195,20 @@ pub(super) fn epochs(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result
     let typed = window == Window::Allocated;
     for &bytes in sizes {
         for (sync, op, each) in EPOCHS.into_iter().chain(typed.then_some(FENCE_CLOSURE)) {
-            epoch(bench, &mut windows, bench.key(Suite::Epoch, window, sync, op, bytes as usize), each)?;
+            measure_epoch(bench, &mut windows, bench.key(Suite::Epoch, window, sync, op, bytes as usize), each)?;
         }
     }
     if typed && bench.budget.method == Method::Packets {
-        epoch(bench, &mut windows, bench.key(Suite::Epoch, window, Sync::Pscw, Op::Empty, 0), 2)?;
+        measure_epoch(bench, &mut windows, bench.key(Suite::Epoch, window, Sync::Pscw, Op::Empty, 0), 2)?;
     }
     windows.free()
 }
 
 /// Runs the epoch once on fresh data and checks the result; then measures it.
-fn epoch(bench: &Bench<'_>, windows: &mut Windows, key: Key, per_iteration: u32) -> Result<()> {
+fn measure_epoch(bench: &Bench<'_>, windows: &mut Windows, key: Key, per_iteration: u32) -> Result<()> {
     let Key { sync, op, .. } = key;
     let (origin, target, bytes) = (bench.is_origin(), bench.partner(), key.bytes as usize);
-    // The odd rank puts too in fence epochs in which both put, and in the second half of a post-start-complete-wait
+    // The odd rank also puts, in fence epochs in which both put, and in the second half of a post-start-complete-wait
     // round trip.
     let both = !is_passive(sync) && op == Op::Put;
     let puts: &[_] = if (both || origin) && op != Op::Empty { &[Put { from: 0, target, to: 0 }] } else { &[] };
@@ -220,9 +220,9 @@ fn epoch(bench: &Bench<'_>, windows: &mut Windows, key: Key, per_iteration: u32)
     windows.run(&epoch, 1)?;
     bench.team.barrier()?;
     let wanted = if both || !origin { pattern(bytes, seed(target)) } else { vec![0; bytes] };
-    bench.check(windows.arrived(sync, bytes)? == wanted, key, "the put did not arrive, or another did")?;
+    bench.check(windows.arrived(sync, bytes)? == wanted, key, "the window does not contain the value that was put")?;
     bench.team.barrier()?;
-    bench.alone(key, per_iteration, both || origin, &mut |iterations| windows.run(&epoch, iterations))
+    bench.time_single(key, per_iteration, both || origin, &mut |iterations| windows.run(&epoch, iterations))
 }
 
 fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
@@ -250,10 +250,10 @@ pub(super) fn ghost(bench: &Bench<'_>, window: Window, counts: &[u64]) -> Result
             windows.run(&epoch, 1)?;
             bench.team.barrier()?;
             let holds = windows.arrived(sync, DIRECTIONS * bytes)? == arriving(&to, round, n);
-            bench.check(holds, key, "an area does not hold what the neighbour sent")?;
+            bench.check(holds, key, "a ghost area does not contain the data that the neighbour sent")?;
             bench.team.barrier()?;
         }
-        bench.alone(key, 1, true, &mut |iterations| windows.run(&epoch, iterations))?;
+        bench.time_single(key, 1, true, &mut |iterations| windows.run(&epoch, iterations))?;
     }
     windows.free()
 }

@@ -1,5 +1,5 @@
-//! The limits that two ranks measure themselves, on the same cores and alternately with operations of Farside: lines of
-//! memory, and bare queue pairs over verbs. A change of the cores' speed or placement then affects both.
+//! The limits that two ranks measure themselves, on the same cores and alternating with operations of Farside: cache
+//! lines, and bare queue pairs over verbs. A change of the cores' speed or placement then affects both.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::record::{Key, Library, Op, Window};
 
 /// The distance in bytes from the words of one pattern to those of the next.
 const PATTERN_STRIDE: usize = 2048;
-/// The work of a rank between seeing a line and sending it back in [`Pattern::Worked`]: about a hundred instructions,
+/// The work of a rank between receiving a line and returning it in [`Pattern::Worked`]: about a hundred instructions,
 /// fewer than any dispatcher with a handler needs.
 const WORK: Duration = Duration::from_nanos(40);
 
@@ -61,13 +61,13 @@ impl Lines {
 }
 
 /// The queue pair of this rank, connected with that of its partner.
-pub(super) struct Bare {
+pub(super) struct BareQueuePair {
     pair: QueuePair,
-    /// The last number that was passed to and fro.
+    /// The last number that was passed.
     last: Cell<u64>,
 }
 
-impl Bare {
+impl BareQueuePair {
     /// `None` unless the method measures times and there are two ranks, connected over verbs. Collective.
     pub(super) fn open(bench: &Bench<'_>, room: usize) -> Result<Option<Self>> {
         if bench.ranks != 2
@@ -83,7 +83,7 @@ impl Bare {
         Ok(Some(Self { pair, last: Cell::new(0) }))
     }
 
-    /// Times `run`, which the origin executes, alternately with the bare requests that bound it.
+    /// Times `run`, which the origin executes, alternating with the bare requests that bound it.
     pub(super) fn time_with_bare_requests(
         &self,
         bench: &Bench<'_>,
@@ -114,11 +114,11 @@ impl Bare {
             // A round trip has two messages.
             ways.push(Way::of(Library::Limit, &mut one_way).named(Op::RawWrite).each(2));
         }
-        bench.turns_within(bench.budget.in_many_blocks(), key, origin, &mut ways).map(|_| ())
+        bench.time_alternating_within(bench.budget.in_many_blocks(), key, origin, &mut ways).map(|_| ())
     }
 
-    /// Writes there and back, as perftest makes them: after each write the writer waits for its completion, and then
-    /// for the other side's write.
+    /// Writes in both directions, as in perftest: after each write the writer waits for its completion, and then for
+    /// the other side's write.
     fn pass(&self, origin: bool, times: u64) -> Result<()> {
         for _ in 0..times {
             let (odd, even) = (self.last.get() + 1, self.last.get() + 2);

@@ -1,4 +1,4 @@
-//! Operations without windows: 8 bytes there and back in active messages, compared with the peers' send and receive;
+//! Operations without windows: round trips of 8 bytes by active messages, compared with the peers' send and receive;
 //! the team's barrier; and the ghost-area exchange by active messages, whose header handler copies a short message into
 //! the area, and returns the buffer for a long one.
 
@@ -18,8 +18,8 @@ use crate::record::{Library, Op, Suite, Sync, Window};
 const PING: HandlerId = HandlerId(1);
 const GHOST: HandlerId = HandlerId(2);
 
-/// An iteration sends a word to the odd rank, whose header handler reads it, and back, incremented by one; with two
-/// ranks, alternately with lines that are passed there and back without messages.
+/// An iteration sends a word to the odd rank, whose header handler reads it, and returns it incremented by one; with
+/// two ranks, alternating with round trips of cache lines.
 pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
     // The number of messages that have arrived, and the word of the last.
     let arrived = Rc::new((Cell::new(0), Cell::new(0)));
@@ -47,7 +47,7 @@ pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
                 send(word)?;
                 word = receive()?;
             }
-            bench.check(word == iterations, key, "the word was not counted up by the partner")
+            bench.check(word == iterations, key, "the partner did not increment the word")
         } else {
             (0..iterations).try_for_each(|_| send(receive()? + 1))
         }
@@ -62,21 +62,21 @@ pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
             Way::of(Library::Limit, &mut two_lines).named(Op::TwoLinesRoundTrip),
             Way::of(Library::Limit, &mut worked).named(Op::WorkedRoundTrip),
         ];
-        bench.turns(key, bench.is_origin(), &mut ways)?;
+        bench.time_alternating(key, bench.is_origin(), &mut ways)?;
         lines.free()?;
     } else {
-        bench.alone(key, 1, bench.is_origin(), &mut ping_pong)?;
+        bench.time_single(key, 1, bench.is_origin(), &mut ping_pong)?;
     }
     bench.job.active_messages().unregister(PING);
     Ok(())
 }
 
-/// An iteration is one barrier of all ranks; with two ranks, alternately with a line that is passed one way, and a bare
-/// meeting.
+/// An iteration is one barrier of all ranks; with two ranks, alternating with a one-way cache line, and a bare barrier
+/// of two.
 pub(super) fn barrier(bench: &Bench<'_>) -> Result<()> {
     let key = bench.key(Suite::Barrier, Window::None, Sync::None, Op::Barrier, 0);
     let mut barrier = |iterations| (0..iterations).try_for_each(|_| bench.team.barrier());
-    let Some(lines) = Lines::open(bench)? else { return bench.alone(key, 1, true, &mut barrier) };
+    let Some(lines) = Lines::open(bench)? else { return bench.time_single(key, 1, true, &mut barrier) };
     let mut line = |iterations| lines.pass(bench, Pattern::RoundTrip, iterations);
     let mut meeting = |iterations| lines.pass(bench, Pattern::Meeting, iterations);
     let mut ways = [
@@ -84,7 +84,7 @@ pub(super) fn barrier(bench: &Bench<'_>) -> Result<()> {
         Way::of(Library::Limit, &mut line).each(2),
         Way::of(Library::Limit, &mut meeting).named(Op::BareMeeting),
     ];
-    bench.turns(key, true, &mut ways)?;
+    bench.time_alternating(key, true, &mut ways)?;
     lines.free()
 }
 
@@ -110,7 +110,7 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
     }
     let (buffer, inbox) = (std::mem::take(&mut now.areas[parity][d]), inbox.clone());
     let then = OnComplete::inline(move |received| {
-        // If the neighbour cancelled the message, it has failed itself.
+        // If the neighbour has cancelled the message, it reports the failure itself.
         if let Ok(received) = received {
             let mut inbox = inbox.borrow_mut();
             inbox.areas[parity][d] = received.buffer;
@@ -148,11 +148,11 @@ pub(super) fn ghost(bench: &Bench<'_>, counts: &[u64]) -> Result<()> {
             let parity = exchange(&out(round), 1)?;
             bench.team.barrier()?;
             let holds = inbox.borrow().areas[parity].concat() == arriving(&to, round, n as usize);
-            bench.check(holds, key, "an area does not hold what the neighbour sent")?;
+            bench.check(holds, key, "a ghost area does not contain the data that the neighbour sent")?;
             bench.team.barrier()?;
         }
         let out = out(1);
-        bench.alone(key, 1, true, &mut |iterations| exchange(&out, iterations).map(|_| ()))?;
+        bench.time_single(key, 1, true, &mut |iterations| exchange(&out, iterations).map(|_| ()))?;
     }
     bench.job.active_messages().unregister(GHOST);
     Ok(())

@@ -84,11 +84,11 @@ impl Budget {
 /// when it is complete. All patterns are first run once on known data, and their results checked.
 ///
 /// # Errors
-/// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] if data arrived wrong; the errors of
-/// the calls.
+/// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] for wrong data; the errors of the
+/// calls.
 pub(crate) fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Result<()> {
     if !job.size().is_multiple_of(2) {
-        return Err(Error::new(ErrorKind::BadArgument, "measure").cause("an even number of ranks is needed"));
+        return Err(Error::new(ErrorKind::BadArgument, "measure").cause("the number of ranks must be even"));
     }
     let team = job.world()?;
     let bench = Bench { job, rank: team.rank(), ranks: team.size(), team, budget, output: RefCell::new(output) };
@@ -113,7 +113,7 @@ pub(crate) fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write
     Ok(())
 }
 
-/// State that the suites share.
+/// The shared state of the suites.
 struct Bench<'a> {
     job: &'a Job,
     team: Team,
@@ -134,7 +134,7 @@ impl Bench<'_> {
         self.rank ^ 1
     }
 
-    /// Even ranks act in one-sided patterns, odd ones are their targets.
+    /// In one-sided patterns even ranks are origins, and odd ranks their targets.
     fn is_origin(&self) -> bool {
         self.rank.is_multiple_of(2)
     }
@@ -149,7 +149,7 @@ impl Bench<'_> {
         written.map_err(|error| Error::system("write a record", error))
     }
 
-    /// Fails if data did not arrive as they were sent.
+    /// Fails if received data differ from the data sent.
     fn check(&self, holds: bool, key: Key, reason: &str) -> Result<()> {
         if holds {
             return Ok(());

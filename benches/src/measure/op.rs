@@ -1,15 +1,15 @@
 //! Suite "op": single operations and their completion inside one lock_all epoch, by the even rank of every pair, while
 //! the odd rank waits in a barrier. A put to mapped memory alternates with a memcpy between the same addresses; over
-//! verbs puts and gets of a word or of many bytes, and a fetch-add, alternate with those of a bare queue pair.
+//! verbs puts and gets of a word or of many bytes, and a fetch-add, alternate with operations of a bare queue pair.
 
 use farside_core::error::Result;
 use farside_rma::Assert;
 
-use super::limits::Bare;
+use super::limits::BareQueuePair;
 use super::turns::{Run, Way};
 use super::untyped::Untyped;
 use super::{Bench, Method};
-use crate::by_hand::{Facts, copies};
+use crate::by_hand::{LoopLayout, copies};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 
 /// The number of operations before one flush, in measurements of bandwidth.
@@ -25,12 +25,12 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     let pair = Untyped::new(&bench.team, window, largest)?;
     pair.raw().lock_all(Assert::empty())?;
     let (origin, target) = (bench.is_origin(), bench.partner());
-    let bare = Bare::open(bench, largest)?;
+    let bare = BareQueuePair::open(bench, largest)?;
     let key = |op, bytes| bench.key(Suite::Op, window, Sync::Flush, op, bytes);
     // Only the origin's time counts.
-    let measure = |key: Key, per_iteration, bare: Option<&Bare>, run: Run<'_>| match bare {
+    let measure = |key: Key, per_iteration, bare: Option<&BareQueuePair>, run: Run<'_>| match bare {
         Some(bare) => bare.time_with_bare_requests(bench, key, per_iteration, run),
-        None => bench.alone(key, per_iteration, origin, &mut |n| if origin { run(n) } else { Ok(()) }),
+        None => bench.time_single(key, per_iteration, origin, &mut |n| if origin { run(n) } else { Ok(()) }),
     };
     for bytes in sizes.iter().map(|bytes| *bytes as usize) {
         check_put_get(bench, &pair, key(Op::Put, bytes))?;
@@ -82,17 +82,17 @@ fn flushed(pair: &Untyped, target: usize, iterations: u64, operations: impl Fn()
     Ok(())
 }
 
-/// Measures `put`, alternately with libc's copy.
+/// Measures `put`, alternating with libc's memcpy.
 fn alternately_with_copy(bench: &Bench<'_>, pair: &Untyped, key: Key, put: Run<'_>) -> Result<()> {
     let (origin, bytes) = (bench.is_origin(), key.bytes as usize);
-    let (facts, [memcpy, _]) = (Facts::of_one_block(bytes), copies(Shape::None));
+    let (layout, [memcpy, _]) = (LoopLayout::of_one_block(bytes), copies(Shape::None));
     let mut put = |iterations| if origin { put(iterations) } else { Ok(()) };
     let mut copy = |iterations| {
         let mine = if origin { 0..iterations } else { 0..0 };
-        mine.into_iter().try_for_each(|_| pair.put_by_hand(&facts, memcpy, bytes, bench.partner()).map(|_| ()))
+        mine.into_iter().try_for_each(|_| pair.put_by_hand(&layout, memcpy, bytes, bench.partner()).map(|_| ()))
     };
     let mut ways = [Way::of(Library::Farside, &mut put), Way::of(Library::Limit, &mut copy)];
-    bench.turns(key, origin, &mut ways).map(|_| ())
+    bench.time_alternating(key, origin, &mut ways).map(|_| ())
 }
 
 /// Iterations of an atomic operation and its flush. Every swap should succeed: it expects the result of the previous
@@ -114,13 +114,13 @@ fn atomics(pair: &Untyped, op: Op, target: usize, iterations: u64, compare: &mut
     Ok(failures)
 }
 
-/// Puts a marked buffer, clears it and gets it back: both directions must bring every byte.
+/// Puts a pattern, clears the buffer and gets the data again: both directions must transfer every byte.
 fn check_put_get(bench: &Bench<'_>, pair: &Untyped, key: Key) -> Result<()> {
     if bench.is_origin() {
         let (target, bytes) = (bench.partner(), key.bytes as usize);
         let marked: Vec<u8> = (0..bytes).map(|i| (i * 5 + i / 253 + target + bytes) as u8).collect();
         pair.put_whole(&marked, target)?;
-        bench.check(pair.get_whole(bytes, target)? == marked, key, "what came back by get is not what was put")?;
+        bench.check(pair.get_whole(bytes, target)? == marked, key, "the data read by get differ from the data put")?;
     }
     bench.team.barrier()
 }
@@ -132,7 +132,7 @@ fn check_atomic(bench: &Bench<'_>, pair: &Untyped, key: Key, run: Run<'_>) -> Re
         pair.put_whole(&[0; WORD], target)?;
         run(3)?;
         let holds = pair.get_whole(WORD, target)? == 3u64.to_ne_bytes();
-        bench.check(holds, key, "three updates did not make three")?;
+        bench.check(holds, key, "three increments did not add up to 3")?;
     }
     bench.team.barrier()
 }

@@ -1,9 +1,9 @@
 //! Suite "put": puts from a layout of the origin to the same layout of the target, and their completion inside one
-//! lock_all epoch, by rank 0 of two, while rank 1 waits in a barrier. If the target's memory is mapped, copies by hand
-//! between the same addresses and a memcpy of the same number of bytes are measured too.
+//! lock_all epoch, by rank 0 of two, while rank 1 waits in a barrier. If the target's memory is mapped, hand-written
+//! copies between the same addresses and a memcpy of the same number of bytes are measured too.
 //!
-//! Also an exchange of columns: every rank puts columns to every rank, itself included: its k-th columns become, at
-//! rank k, the columns with this rank's number. Between two fences of a chain.
+//! Also an exchange of columns: every rank puts columns to every rank, itself included: its k-th group of columns
+//! becomes, at rank k, the group with this rank's number. Between two fences of a chain.
 
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_rma::Assert;
@@ -11,7 +11,7 @@ use farside_rma::Assert;
 use super::Bench;
 use super::turns::{Run, Way};
 use super::untyped::Untyped;
-use crate::by_hand::{Facts, HandCopy, copies};
+use crate::by_hand::{HandCopy, LoopLayout, copies};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::shapes::{Case, columns_bytes, is_exchanged, put_ops};
 
@@ -54,7 +54,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, layouts: &[(Shape, u64)]) -
         let key = Key { shape: case.shape, ..key };
         check_exchange(bench, &pair, case, key, &mut exchange)?;
         pair.raw().fence(Assert::NOPRECEDE)?;
-        bench.alone(key, 1, true, &mut exchange)?;
+        bench.time_single(key, 1, true, &mut exchange)?;
         pair.free()?;
     }
     Ok(())
@@ -65,14 +65,14 @@ fn open(bench: &Bench<'_>, window: Window, room: usize) -> Result<Untyped> {
     let pair = Untyped::new(&bench.team, window, room.next_multiple_of(PAGE))?;
     if window == Window::Unmapped && pair.is_mapped(bench.partner())? {
         return Err(Error::new(ErrorKind::BadArgument, "measure puts to memory that is not mapped")
-            .cause("it is mapped")
-            .remedy("FARSIDE_SHM_USER_MEMORY=vm"));
+            .cause("the window's memory is mapped")
+            .remedy("set FARSIDE_SHM_USER_MEMORY=vm"));
     }
     Ok(pair)
 }
 
 fn puts(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> {
-    let Case { shape, bytes, ref map, ref facts } = *case;
+    let Case { shape, bytes, ref map, ref layout } = *case;
     let (target, origin, room) = (bench.partner(), bench.is_origin(), case.room());
     // Only rank 0 puts; rank 1 waits.
     let mine = |iterations: u64| if origin { 0..iterations } else { 0..0 };
@@ -87,14 +87,14 @@ fn puts(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> 
         }
         Ok(())
     };
-    let by_hand = |by: HandCopy, facts: &Facts, room: usize, iterations: u64| -> Result<()> {
-        mine(iterations).try_for_each(|_| pair.put_by_hand(facts, by, room, target).map(|_| ()))
+    let by_hand = |by: HandCopy, layout: &LoopLayout, room: usize, iterations: u64| -> Result<()> {
+        mine(iterations).try_for_each(|_| pair.put_by_hand(layout, by, room, target).map(|_| ()))
     };
     let (mut one, mut burst) = (|n| flushed(1, n), |n| flushed(BURST, n));
-    // If there are no gaps, copying rows by hand is one memcpy.
-    let (flat, [memcpy, _]) = (Facts::of_one_block(bytes as usize), copies(Shape::None));
+    // Without gaps the hand-written copy is one memcpy.
+    let (flat, [memcpy, _]) = (LoopLayout::of_one_block(bytes as usize), copies(Shape::None));
     let [rows, ints] = copies(shape);
-    let (mut rows, mut ints) = (|n| by_hand(rows, facts, room, n), |n| by_hand(ints, facts, room, n));
+    let (mut rows, mut ints) = (|n| by_hand(rows, layout, room, n), |n| by_hand(ints, layout, room, n));
     let mut memcpy = |n| by_hand(memcpy, &flat, bytes as usize, n);
     let mut ways = vec![Way::of(Library::Farside, &mut one)];
     if pair.is_mapped(target)? {
@@ -103,24 +103,24 @@ fn puts(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> 
             ways.extend([Way::of(Library::Loop, &mut rows), Way::of(Library::Loop, &mut ints)]);
         }
     }
-    let iterations = bench.turns(key, origin, &mut ways)?;
+    let iterations = bench.time_alternating(key, origin, &mut ways)?;
     if put_ops(shape).contains(&Op::PutBandwidth) {
-        bench.alone(Key { op: Op::PutBandwidth, ..key }, BURST, origin, &mut burst)?;
+        bench.time_single(Key { op: Op::PutBandwidth, ..key }, BURST, origin, &mut burst)?;
         bench.processors(key, iterations, &mut one)?;
     }
     Ok(())
 }
 
 /// The values that `rank` sends.
-fn marked(rank: usize, room: usize) -> Vec<u8> {
+fn pattern_of(rank: usize, room: usize) -> Vec<u8> {
     (0..room).map(|i| (i * 5 + i / 253 + 31 * rank + 1) as u8).collect()
 }
 
 /// Puts a marked message to cleared memory, with Farside and by hand, and gets all of that memory back: the message
-/// must be where its layout says, and no other byte may have changed.
+/// must be at the positions of its layout, and no other byte may have changed.
 fn check_put(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> {
     let (target, room) = (bench.partner(), case.room());
-    let (marked, mut wanted) = (marked(case.bytes as usize, room), vec![0; room]);
+    let (marked, mut wanted) = (pattern_of(case.bytes as usize, room), vec![0; room]);
     for (at, len) in case.map.blocks(0) {
         let part = at as usize..at as usize + len as usize;
         wanted[part.clone()].copy_from_slice(&marked[part]);
@@ -131,32 +131,32 @@ fn check_put(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result
         pair.set_origin(&marked)?;
         let put = match way.checked_sub(1) {
             None => pair.put_typed(0, &case.map, target, 0).map(|()| true),
-            Some(way) => pair.put_by_hand(&case.facts, by_hand[way], room, target),
+            Some(way) => pair.put_by_hand(&case.layout, by_hand[way], room, target),
         }?;
         pair.raw().flush(target)?;
         let holds = pair.get_whole(room, target)? == wanted;
-        bench.check(!put || holds, key, "what came back by get is not what was put")?;
+        bench.check(!put || holds, key, "the data read by get differ from the data put")?;
     }
     bench.team.barrier()
 }
 
-/// Makes one exchange of marked messages: all columns must be where they belong, and no other byte may have changed.
+/// Makes one exchange of marked messages: all columns must be at their positions, and no other byte may have changed.
 fn check_exchange(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key, exchange: Run<'_>) -> Result<()> {
     let step = columns_bytes(case.shape, case.bytes);
     let room = case.room() + (bench.ranks - 1) * step;
-    pair.set_origin(&marked(bench.rank, room))?;
+    pair.set_origin(&pattern_of(bench.rank, room))?;
     pair.fill_local(0, room)?;
     bench.team.barrier()?;
     pair.raw().fence(Assert::NOPRECEDE)?;
     exchange(1)?;
     let mut wanted = vec![0; room];
     for from in 0..bench.ranks {
-        let theirs = marked(from, room);
+        let theirs = pattern_of(from, room);
         for (at, len) in case.map.blocks(0) {
             let (to, from, len) = (at as usize + from * step, at as usize + bench.rank * step, len as usize);
             wanted[to..to + len].copy_from_slice(&theirs[from..from + len]);
         }
     }
-    bench.check(pair.local(room)? == wanted, key, "columns are not where they belong")?;
+    bench.check(pair.local(room)? == wanted, key, "columns are at wrong positions in the target")?;
     bench.team.barrier()
 }

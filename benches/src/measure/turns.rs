@@ -1,5 +1,5 @@
-//! Alternating measurement: one block of each of several ways in turn, so that other load of the machine affects all
-//! alike; and the processor time of a pattern on both sides.
+//! Alternating measurement: blocks of several variants in turn, so that other load of the machine affects all variants
+//! equally; and the CPU time of a pattern on both sides.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::usage::{Of, Usage};
 
 /// The maximum number of iterations in one block.
 const ITERATIONS_MAX: u64 = 1_000_000;
-/// The maximum number of iterations that are timed singly, if no other way alternates with them.
+/// The maximum number of iterations that are timed singly, if no other variant alternates with them.
 const SINGLES_MAX: u64 = 10_000;
 /// The number of blocks whose processor time is measured; they are longer by the factor in the second number.
 const BLOCKS: usize = 5;
@@ -22,7 +22,7 @@ const LENGTH_FACTOR: u64 = 4;
 /// A function that makes the given number of iterations.
 pub(super) type Run<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
-/// One way of doing the same work.
+/// One variant of the same work.
 pub(super) struct Way<'a> {
     library: Library,
     /// The operation in the key of its record, if it differs from the common key.
@@ -35,7 +35,7 @@ pub(super) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// A way with one operation of the common key in an iteration.
+    /// A variant with one operation of the common key per iteration.
     pub(super) fn of(library: Library, run: Run<'a>) -> Self {
         Self { library, op: None, algorithm: None, per_iteration: 1, run }
     }
@@ -57,21 +57,27 @@ impl<'a> Way<'a> {
 }
 
 impl Bench<'_> {
-    /// Times `run`, each iteration of which counts as `per_iteration` operations, for library Farside. Collective.
+    /// Times `run` for library Farside; each of its iterations counts as `per_iteration` operations. Collective.
     /// `counts`: whether this rank's time counts.
-    pub(super) fn alone(&self, key: Key, per_iteration: u32, counts: bool, run: Run<'_>) -> Result<()> {
+    pub(super) fn time_single(&self, key: Key, per_iteration: u32, counts: bool, run: Run<'_>) -> Result<()> {
         let ways = &mut [Way::of(Library::Farside, run).each(per_iteration)];
-        self.turns(key, counts, ways).map(|_| ())
+        self.time_alternating(key, counts, ways).map(|_| ())
     }
 
-    /// Times all `ways`, and writes a record for each library, operation and algorithm; of several ways with the same
-    /// ones, the fastest. Collective. Returns the number of iterations in a block of the first way.
-    pub(super) fn turns(&self, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
-        self.turns_within(self.budget, key, counts, ways)
+    /// Times all `ways`, and writes a record for each library, operation and algorithm, with the fastest of several
+    /// variants. Collective. Returns the number of iterations in a block of the first variant.
+    pub(super) fn time_alternating(&self, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
+        self.time_alternating_within(self.budget, key, counts, ways)
     }
 
-    /// Same as [`turns`](Self::turns), with the budget of each way given.
-    pub(super) fn turns_within(&self, budget: Budget, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
+    /// Same as [`time_alternating`](Self::time_alternating), with a given budget for each variant.
+    pub(super) fn time_alternating_within(
+        &self,
+        budget: Budget,
+        key: Key,
+        counts: bool,
+        ways: &mut [Way<'_>],
+    ) -> Result<u64> {
         if self.budget.method == Method::Packets {
             return self.packets(key, &mut ways[0]);
         }
@@ -85,8 +91,7 @@ impl Bench<'_> {
                     continue;
                 }
                 if several {
-                    // A warm-up comes first, since the ways measured in between have evicted the data of this one from
-                    // the caches.
+                    // A warm-up comes first, since the other variants have evicted this variant's data from the caches.
                     (way.run)(iterations.div_ceil(4))?;
                 }
                 let each = f64::from(way.per_iteration);
@@ -139,8 +144,8 @@ impl Bench<'_> {
     }
 
     /// One block: a barrier, then the iterations without a pause, timed on each rank by its own clock from leaving that
-    /// barrier to the end of its own loop; then a second barrier, which is not timed and in which the ranks that are
-    /// passive targets wait. The time of the block, in seconds, is the largest among the ranks whose time counts; all
+    /// barrier to the end of its own loop; then a second barrier, which is not timed: ranks that are passive targets wait
+    /// in it. The time of the block, in seconds, is the largest among the ranks whose time counts; all
     /// ranks get the same.
     fn block_s(&self, iterations: u64, counts: bool, run: Run<'_>) -> Result<f64> {
         self.team.barrier()?;
@@ -174,7 +179,7 @@ impl Bench<'_> {
     fn calibrate(&self, budget: Budget, counts: bool, run: Run<'_>) -> Result<(u64, usize)> {
         let want_s = budget.time.as_secs_f64() / budget.blocks as f64;
         let mut iterations = 1;
-        // The first run meets cold caches, and queue pairs that are not connected yet.
+        // The first run has cold caches and unconnected queue pairs.
         self.block_s(iterations, counts, run)?;
         loop {
             let took_s = self.block_s(iterations, counts, run)?;

@@ -1,4 +1,4 @@
-//! An untyped window with the memory that its operations need, so that the patterns over it are safe code.
+//! An untyped window together with the memory of its operations, so that patterns over it are safe code.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use farside_datatype::TypeMap;
 use farside_rma::Op;
 use farside_rma::raw::{Options, RawWindow};
 
-use crate::by_hand::{Facts, HandCopy};
+use crate::by_hand::{HandCopy, LoopLayout};
 use crate::pages::Pages;
 use crate::record::Window;
 
@@ -20,9 +20,9 @@ use crate::record::Window;
 pub(super) struct Untyped {
     raw: RawWindow,
     bytes: usize,
-    /// The window's memory, if it is the user's. It is kept, and only copies access it, until the window is released.
+    /// The window's memory, if it is user memory. It lives, and only copies access it, until the window is released.
     memory: Option<ManuallyDrop<Pages>>,
-    /// The origin's memory, which operations read and write; kept in the same way.
+    /// The origin's memory, which operations read and write; it lives as long.
     origin: ManuallyDrop<Pages>,
     words: ManuallyDrop<Box<Words>>,
 }
@@ -74,23 +74,23 @@ impl Untyped {
         unsafe { self.raw.put_typed(from, map, target, to, map) }
     }
 
-    /// The same with a loop by hand, both sides from offset 0; returns `false` if the memory of `target` is not mapped
-    /// here. No other rank may access that memory meanwhile.
+    /// The same with a hand-written loop, both sides from offset 0; returns `false` if this rank does not map the
+    /// memory of `target`. No other rank may access that memory concurrently.
     #[inline(always)]
-    pub(super) fn put_by_hand(&self, facts: &Facts, by: HandCopy, room: usize, target: usize) -> Result<bool> {
+    pub(super) fn put_by_hand(&self, layout: &LoopLayout, by: HandCopy, room: usize, target: usize) -> Result<bool> {
         let from = self.origin_at(0, room)?;
         let Some(to) = self.raw.mapped_base(target)? else { return Ok(false) };
         // SAFETY: both are valid for `room` bytes, which is no more than any rank has, and do not overlap.
-        unsafe { by(facts, from, to, room) };
+        unsafe { by(layout, from, to, room) };
         Ok(true)
     }
 
-    /// Whether the memory of `target` is mapped here.
+    /// Whether this rank maps the memory of `target`.
     pub(super) fn is_mapped(&self, target: usize) -> Result<bool> {
         Ok(self.raw.mapped_base(target)?.is_some())
     }
 
-    /// The word at offset `at` of the memory of `rank`, if that is mapped here; for patterns that use it only as an
+    /// The word at offset `at` of the memory of `rank`, if this rank maps it; for patterns that use it only as an
     /// atomic.
     pub(super) fn word(&self, rank: usize, at: usize) -> Result<Option<&AtomicU64>> {
         self.within(at.next_multiple_of(8), 8)?;
@@ -152,7 +152,7 @@ impl Untyped {
         self.raw.flush(target)
     }
 
-    /// The first `len` bytes of the memory of `target`, by a get into memory whose bits are all set.
+    /// The first `len` bytes of the memory of `target`, by a get into memory in which all bits are set.
     pub(super) fn get_whole(&self, len: usize, target: usize) -> Result<Vec<u8>> {
         self.set_origin(&vec![0xff; len])?;
         self.get(len, target)?;
@@ -202,13 +202,13 @@ impl Untyped {
     #[cold]
     fn too_long(&self, at: usize, len: usize) -> Error {
         Error::new(ErrorKind::OutOfRange, "use the memory of a measurement")
-            .cause(format!("{len} bytes at byte {at} of {}", self.bytes))
+            .cause(format!("{len} bytes at byte {at} are not inside the {} bytes", self.bytes))
     }
 }
 
 impl Drop for Untyped {
     fn drop(&mut self) {
-        // If the window cannot be released its memory is leaked: the process ends soon.
+        // If the window cannot be released, its memory is leaked, as the process ends soon.
         if self.raw.release().is_ok() {
             // SAFETY: dropped once, here; after `release` no code accesses the memory.
             unsafe {

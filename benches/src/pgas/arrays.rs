@@ -1,6 +1,6 @@
-//! A whole array goes from one task to another one in another distribution, and back: with a link that is made once,
-//! with one that is made for every transfer, and with messages that are packed and unpacked by hand.
-//! `benches/pgas/alltoallw.c` does it with `MPI_Alltoallw`.
+//! A whole array is transferred from one task to another task with a different distribution, and back: over a
+//! persistent link, over a link created for every transfer, and by messages that are packed and unpacked by hand.
+//! `benches/pgas/alltoallw.c` uses `MPI_Alltoallw`.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use farside_core::error::Result;
 use farside_rma::global_array::Format;
 use farside_rma::prelude::*;
 
-use super::{Meter, wrong};
+use super::{Meter, wrong_data};
 
 /// Shapes of the arrays of `f64`: 4 KiB and 1 MiB.
 pub(crate) const SHAPES: [[usize; 2]; 2] = [[16, 32], [256, 512]];
 
-/// Measures arrays of these shapes; the first half of the ranks is one task, the other half the other one.
+/// Measures arrays of these shapes; the first half of the ranks forms one task, the second half the other.
 ///
 /// # Errors
 /// Those of the calls; `Protocol` for wrong data.
@@ -24,7 +24,7 @@ pub(crate) fn measure(meter: &Meter<'_>, shapes: &[[usize; 2]]) -> Result<()> {
     })
 }
 
-/// The element at a place of the array.
+/// The value of the element at an index of the array.
 fn element([i, j]: [usize; 2]) -> f64 {
     (1000 * i + j) as f64
 }
@@ -68,7 +68,7 @@ fn links(meter: &Meter<'_>, shape: [usize; 2]) -> Result<()> {
     let mut is_right = true;
     array.for_each(|index, x| is_right &= *x == element(index))?;
     if !is_right {
-        return Err(wrong("an array"));
+        return Err(wrong_data("an array"));
     }
     array.free()
 }
@@ -98,13 +98,13 @@ fn by_hand(meter: &Meter<'_>, [height, width]: [usize; 2]) -> Result<()> {
     let (first, me) = (world.rank() < half, world.rank() % half);
     let parts = if first { half } else { world.size() - half };
     let peers = world.size() - parts;
-    // The first task has rows, the other one columns.
+    // The first task owns rows, the other task columns.
     let (own_rows, own_columns) =
         if first { (block(height, parts, me), 0..width) } else { (0..height, block(width, parts, me)) };
     let own_width = own_columns.len();
     let places = own_rows.clone().flat_map(|i| own_columns.clone().map(move |j| [i, j]));
     let mut array: Vec<f64> = places.map(|place| if first { element(place) } else { 0.0 }).collect();
-    // The elements that this rank has in common with each rank of the other task, in its own array.
+    // The elements of this rank's array that it shares with each rank of the other task.
     let common = |peer: usize| match first {
         true => [0..own_rows.len(), block(width, peers, peer)],
         false => [block(height, peers, peer), 0..own_width],
@@ -148,7 +148,7 @@ fn by_hand(meter: &Meter<'_>, [height, width]: [usize; 2]) -> Result<()> {
     })?;
     let places = own_rows.clone().flat_map(|i| own_columns.clone().map(move |j| [i, j]));
     if places.zip(&array).any(|(place, x)| element(place) != *x) {
-        return Err(wrong("an array that was packed by hand"));
+        return Err(wrong_data("the array that was packed by hand"));
     }
     Ok(())
 }

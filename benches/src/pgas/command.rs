@@ -32,11 +32,11 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self) -> Result<bool> {
         let job = Job::init()?;
-        // The rank is bound after the start of the job, which counts the cores.
+        // The rank is bound to a core only after the start of the job, which counts the available cores.
         cores::bind_to_nth(job.rank() % cores::allowed().len())?;
         let team = job.world()?;
         if !team.size().is_multiple_of(2) || self.pictures.iter().any(|size| !size.is_power_of_two()) {
-            let cause = "the number of ranks is even, and sizes of pictures are powers of two";
+            let cause = "the number of ranks must be even, and sizes of pictures must be powers of two";
             return Err(Error::new(ErrorKind::BadArgument, "measure").cause(cause));
         }
         let meter = Meter { team: &team, block: Duration::from_millis(self.block_ms) };

@@ -9,7 +9,7 @@ use farside_rma::LocalView;
 use farside_rma::global_array::{Format, Transfer};
 use farside_rma::prelude::*;
 
-use super::{Meter, wrong};
+use super::{Meter, wrong_data};
 
 /// A complex number.
 type Complex = [f64; 2];
@@ -35,7 +35,7 @@ pub(crate) fn measure(meter: &Meter<'_>, sizes: &[usize]) -> Result<()> {
 struct Transform {
     /// Powers of the root of unity.
     roots: Vec<Complex>,
-    /// The index to which each element moves first.
+    /// The bit-reversed index of each element.
     order: Vec<usize>,
     /// Columns that are transformed together.
     columns: Vec<Complex>,
@@ -88,14 +88,14 @@ impl Transform {
             let columns = self.columns.chunks_exact_mut(height).take(together);
             columns.for_each(|column| Self::apply(&self.roots, &self.order, column));
             for (i, row) in elements.chunks_exact_mut(width).enumerate() {
-                let own = row[first..first + together].iter_mut().enumerate();
-                own.for_each(|(j, x)| *x = self.columns[j * height + i]);
+                let elements = row[first..first + together].iter_mut().enumerate();
+                elements.for_each(|(j, x)| *x = self.columns[j * height + i]);
             }
         }
     }
 }
 
-/// A picture of one wave, whose transform has a single element that is not zero.
+/// A picture of one wave, whose transform has a single nonzero element.
 fn wave([i, j]: [usize; 2], n: usize) -> Complex {
     let (sin, cos) = (TAU * (i + 2 * j) as f64 / n as f64).sin_cos();
     [cos, sin]
@@ -113,7 +113,7 @@ fn check(array: &GlobalArray<Complex, 2>, n: usize) -> Result<()> {
         let expected = if index == [1 % n, 2 % n] { (n * n) as f64 } else { 0.0 };
         is_right &= (*re - expected).abs() + im.abs() < 1e-6 * (n * n) as f64;
     })?;
-    if is_right { Ok(()) } else { Err(wrong("a transform")) }
+    if is_right { Ok(()) } else { Err(wrong_data("a transform")) }
 }
 
 fn two_tasks(meter: &Meter<'_>, n: usize) -> Result<()> {
@@ -122,7 +122,7 @@ fn two_tasks(meter: &Meter<'_>, n: usize) -> Result<()> {
     let first = world.rank() < half;
     let Some(task) = world.split(Some(u32::from(first)), 0)? else { return Ok(()) };
     let formats = if first { [Format::Block, Format::Whole] } else { [Format::Whole, Format::Block] };
-    // Two arrays in turn: one travels while the ranks work on the other one.
+    // Two arrays in turn: one is in transfer while the ranks compute on the other.
     let make = || GlobalArray::<Complex, 2>::distributed(&task, [n, n], formats);
     let arrays = [make()?, make()?];
     let other = if first { half } else { 0 };

@@ -1,7 +1,7 @@
 //! The Rust interface compared with libraries of partitioned global address spaces: operations on symmetric memory,
 //! remote calls and tables ([`operations`], [`tables`]), whole arrays between tasks ([`arrays`]) and a Fourier
 //! transform of two tasks compared with a data-parallel one ([`fourier`]). `benches/pgas/run` starts this program and
-//! the peers, which measure the same in the same way: a line has an operation, a number and a figure.
+//! the peers, which make the same measurements; each output line has an operation, a number and a figure.
 
 use std::time::{Duration, Instant};
 
@@ -28,13 +28,12 @@ pub(crate) enum Part {
     Fourier,
 }
 
-/// The number of blocks, of which the median is reported.
+/// The number of blocks; their median is reported.
 const BLOCKS: usize = 5;
 
 /// Measures times of operations, at all ranks of a team together.
-#[derive(Debug)]
 pub(crate) struct Meter<'a> {
-    /// The team whose ranks take part.
+    /// The team whose ranks participate.
     pub(crate) team: &'a Team,
     /// Time of a block.
     pub(crate) block: Duration,
@@ -58,8 +57,7 @@ impl Meter<'_> {
                 (count, long) = (grown as u64, false);
                 continue;
             }
-            // A block may be long because a rank was interrupted, hence the median; an additional first block is the
-            // warm-up.
+            // The median discards blocks in which a rank was interrupted; an additional first block is the warm-up.
             if !std::mem::replace(&mut long, true) {
                 continue;
             }
@@ -109,11 +107,11 @@ fn median(mut all: Vec<f64>) -> f64 {
 
 /// The error for data that are not as expected.
 #[cold]
-fn wrong(what: &str) -> Error {
+fn wrong_data(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "measure").cause(format!("{what} is wrong"))
 }
 
-/// A stream of pseudorandom numbers for each seed (splitmix64).
+/// A stream of pseudorandom numbers that depends on the seed (splitmix64).
 fn numbers(seed: usize) -> impl Iterator<Item = u64> {
     let mut state = seed as u64;
     std::iter::repeat_with(move || {

@@ -4,12 +4,12 @@ use farside_core::error::Result;
 use farside_rma::calls::{Caller, Calls};
 use farside_rma::prelude::*;
 
-use super::{Meter, wrong};
+use super::{Meter, wrong_data};
 
 /// Bytes of puts and gets.
 pub(crate) const SIZES: [usize; 3] = [8, 4096, 1 << 20];
 
-/// Measures all of them.
+/// Measures all operations.
 ///
 /// # Errors
 /// Those of the calls; `Protocol` for wrong data.
@@ -33,7 +33,7 @@ fn transfers(meter: &Meter<'_>) -> Result<()> {
             (0..if first { count } else { 0 }).try_for_each(|_| table.get(&mut into, 1, 0))
         })?;
         if first && into != from {
-            return Err(wrong("what was put and got"));
+            return Err(wrong_data("the data put and read back"));
         }
     }
     table.free()
@@ -56,20 +56,20 @@ fn atomics(meter: &Meter<'_>) -> Result<()> {
         let count = if first { count } else { 0 };
         for _ in 0..count {
             if fetched.fetch_add(1)? != fetches {
-                return Err(wrong("a fetched value"));
+                return Err(wrong_data("a fetched value"));
             }
             fetches += 1;
         }
         Ok(())
     })?;
     if first && added.load()? != adds {
-        return Err(wrong("a counter"));
+        return Err(wrong_data("a counter"));
     }
     table.barrier()?;
     table.free()
 }
 
-/// Puts with a flag go to and fro; the time is that of one way.
+/// Puts with a flag in both directions in turn; the time is that of one direction.
 fn flags(meter: &Meter<'_>) -> Result<()> {
     let (team, me) = (meter.team, meter.team.rank());
     let table = Symmetric::<u64>::allocate(team, SIZES[2] / 8)?;
@@ -87,7 +87,7 @@ fn flags(meter: &Meter<'_>) -> Result<()> {
                 flags.wait_until(0, ge(turn))?;
                 if me == 1 {
                     if table.local().load(0)? != turn {
-                        return Err(wrong("what came before a flag"));
+                        return Err(wrong_data("the data put before a flag"));
                     }
                     data[0] = turn;
                     table.put_notify(&data, 0, 0, &flags, 0, turn)?;
@@ -116,7 +116,7 @@ fn calls(meter: &Meter<'_>) -> Result<()> {
         meter.microseconds(operation, 8, 1.0, |count| {
             for number in 0..if first { count } else { 0 } {
                 if calls.call(1, function, number).wait()? != number {
-                    return Err(wrong("a result"));
+                    return Err(wrong_data("a result"));
                 }
             }
             Ok(())

@@ -4,7 +4,7 @@
 use farside_core::error::Result;
 use farside_rma::prelude::*;
 
-use super::{Meter, numbers, wrong};
+use super::{Meter, numbers, wrong_data};
 
 /// The number of indices in a batch.
 pub(crate) const BATCH: usize = 1 << 14;
@@ -41,7 +41,7 @@ pub(crate) fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
     let mut sums = [sum];
     team.allreduce(&mut sums, Op::Sum)?;
     if sums[0] != added * each as u64 {
-        return Err(wrong("the sum of the table"));
+        return Err(wrong_data("the sum of the table"));
     }
 
     let array = GlobalArray::<u64, 1>::new(team, [all])?;
@@ -54,7 +54,7 @@ pub(crate) fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
         all.try_for_each(|batch| array.accumulate_at(Op::Sum, batch, &ones))
     })?;
     if array.reduce(Op::Sum)? != Some(added * each as u64) {
-        return Err(wrong("the sum of the array"));
+        return Err(wrong_data("the sum of the array"));
     }
 
     table.exclusive(|own| {
@@ -90,7 +90,7 @@ pub(crate) fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
                 let (rank, at) = place(*index);
                 places[rank].push(at);
             }
-            // The values are in the order of the ranks, not in that of the batch.
+            // The values are in rank order, not in the order of the batch.
             let mut rest = &mut values[..];
             for (rank, places) in places.iter().enumerate() {
                 let (own, others) = rest.split_at_mut(places.len());
@@ -101,7 +101,7 @@ pub(crate) fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
         Ok(())
     })?;
     if !right || !is_right(&batches[3], &array.gather(&indices[3])?) {
-        return Err(wrong("a gathered value"));
+        return Err(wrong_data("a gathered value"));
     }
     table.barrier()?;
     table.free()?;

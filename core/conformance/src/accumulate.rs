@@ -87,8 +87,8 @@ check! {
             assert_eq!(kind(accumulate(&world, 1, 4, ADD, &[1], &mut [])), ErrorKind::Misaligned);
             assert_eq!(kind(accumulate(&world, 1, 8, ADD + 1, &[1], &mut [])), ErrorKind::Misaligned);
             // The code that marks a compare-and-swap inside the library is not an accumulate code.
-            assert_eq!(kind(accumulate(&world, 1, 8, code::SWAP, &[0], &mut [])), ErrorKind::Misaligned);
-            assert_eq!(kind(accumulate(&world, 1, 8, code::SWAP, &[0], &mut [0])), ErrorKind::Misaligned);
+            assert_eq!(kind(accumulate(&world, 1, 8, code::COMPARE_SWAP, &[0], &mut [])), ErrorKind::Misaligned);
+            assert_eq!(kind(accumulate(&world, 1, 8, code::COMPARE_SWAP, &[0], &mut [0])), ErrorKind::Misaligned);
             assert_eq!(kind(accumulate(&world, 1, 8996, ADD, &[1], &mut [])), ErrorKind::OutOfRange);
             assert_eq!(kind(accumulate(&plain, 1, 8, ADD, &[1], &mut [])), ErrorKind::Unsupported);
         }

@@ -79,7 +79,8 @@ check! {
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(2)));
         let e = post(job, u32::MAX, Operation::Signal { at: world.signals.cell_at(1, 0, 1), value: 1 }).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::NoSuchRank | ErrorKind::BadArgument), "{e}");
-        let long = vec![0u8; device.capabilities().max_packet + 1];
+        let capabilities = device.capabilities();
+        let long = vec![0u8; capabilities.max_packet.max(capabilities.max_lent_packet) + 1];
         let e = post(job, 1, Operation::send(&long, &[])).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         assert_eq!(device.import(2, &world.own.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
@@ -128,7 +129,8 @@ check! {
 
 check! {
     fn cancel_leaves_local_memory_alone(job, setup) over 2 {
-        // Reads long enough to wait for buffers, and words; the target serves only after the cancel.
+        // A read long enough to wait for buffers, then fetch-and-adds on single words; the target serves requests only
+        // after the cancel.
         const LEN: usize = 600 << 10;
         let world = World::new(job, setup, LEN)?;
         world.set_own(0, &pattern(5, LEN));

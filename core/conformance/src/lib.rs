@@ -199,6 +199,7 @@ checks! {
         signal_through_post_sets_the_cell;
     packets:
         packets_of_every_length_come_whole_and_in_order
+        long_packets_are_sent_from_memory_until_they_complete
         packets_to_one_from_many_keep_the_order_of_each
         full_queue_is_busy_and_loses_nothing;
     passive:

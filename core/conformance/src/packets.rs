@@ -40,6 +40,19 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
     Ok(packets)
 }
 
+/// Receives packets of rank 0, of these lengths in this order.
+fn receive_patterns(job: &Job, lens: &[usize]) -> Result<()> {
+    let mut next = 0;
+    while next < lens.len() {
+        for (source, bytes) in receive(job)? {
+            assert_eq!(source, 0);
+            assert!(bytes == pattern(next, lens[next]), "packet {next} of {} bytes", lens[next]);
+            next += 1;
+        }
+    }
+    Ok(())
+}
+
 /// A barrier with signal cells only, after which only [`receive`] takes packets, at rank `receiver`. No rank sends
 /// before the receiver has all the signals that it waits for: a signal behind packets that are not taken may wait for a
 /// receive buffer forever. There are two rounds, since the first signal to a rank may have to wait for a connection,
@@ -83,14 +96,48 @@ check! {
                 send_waiting(job, 1, header, &[a, &[], b])?;
             }
         } else {
-            let mut next = 0;
-            while next < lens.len() {
-                for (source, bytes) in receive(job)? {
-                    assert_eq!(source, 0);
-                    assert!(bytes == pattern(next, lens[next]), "packet {next} of {} bytes", lens[next]);
-                    next += 1;
+            receive_patterns(job, &lens)?;
+        }
+        team.barrier()
+    }
+}
+
+check! {
+    fn long_packets_are_sent_from_memory_until_they_complete(job, setup) over 2 {
+        let (copied, lent) = (job.device().capabilities().max_packet, job.device().capabilities().max_lent_packet);
+        if lent <= copied || job.device().shares_memory(1 - job.rank_number()) {
+            return setup.skip("the device copies every packet");
+        }
+        let team = job.world()?;
+        let _board = barrier_by_signals(job, 1)?;
+        let lens: Vec<usize> = (copied + 1..lent).step_by(997).chain([lent, 1, lent, 0, copied, lent]).collect();
+        if job.rank_number() == 0 {
+            let all: Vec<Vec<u8>> = lens.iter().enumerate().map(|(seed, len)| pattern(seed, *len)).collect();
+            let (mut open, mut id) = (std::collections::VecDeque::new(), 0);
+            while id < all.len() || !open.is_empty() {
+                if let Some(bytes) = all.get(id) {
+                    let (header, body) = bytes.split_at(bytes.len().min(150));
+                    let body = [Block::of(body.as_ptr(), body.len())];
+                    let request =
+                        WorkRequest { peer: 1, operation: Operation::send(header, &body), notify: None, id: id as u64 };
+                    // SAFETY: the bytes live until all packets have completed.
+                    let posted = unsafe { job.device().post(&request) }?;
+                    let expected = if bytes.len() > copied { Posted::Pending } else { Posted::Done };
+                    assert!(posted == expected || posted == Posted::Busy, "{posted:?}: {} bytes", bytes.len());
+                    if posted == Posted::Pending {
+                        open.push_back(id as u64);
+                    }
+                    id += usize::from(posted != Posted::Busy);
                 }
+                job.device().poll(&mut |event| {
+                    let Event::Completed { id, result } = event else { panic!("a packet for rank 0") };
+                    result.unwrap();
+                    assert_eq!(Some(id), open.pop_front(), "in order");
+                })?;
+                job.check_peers()?;
             }
+        } else {
+            receive_patterns(job, &lens)?;
         }
         team.barrier()
     }

@@ -43,7 +43,7 @@ pub fn verify_library() -> PathBuf {
     built("libfarside_verify.so", &["-p", "farside-verify", "--lib"], &sources)
 }
 
-/// An example of a package.
+/// The path of a package's example program; checks that it is built.
 #[must_use]
 pub fn example(package: &str, name: &str) -> PathBuf {
     let folder = if package == "farside-rma" { "rma" } else { "core/launch" };

@@ -81,14 +81,17 @@ pub(crate) fn print(question: &Question, selection: &Selection) -> Result<()> {
     let name = question.coll.as_deref().unwrap_or_default();
     let bad = |cause: String| Error::new(ErrorKind::BadArgument, "info --coll").cause(cause);
     if question.root >= question.ranks {
-        return Err(bad(format!("root {} of {} ranks", question.root, question.ranks)));
+        return Err(bad(format!(
+            "root {} is out of range: there are {} ranks, from 0 on",
+            question.root, question.ranks
+        )));
     }
     let (operation, algorithm) = name.split_once('/').map_or((name, None), |(o, a)| (o, Some(a)));
     let operations: Vec<Operation> =
         Operation::ALL.into_iter().filter(|o| operation.is_empty() || o.name() == operation).collect();
     if operations.is_empty() {
         let all: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
-        return Err(bad(format!("no operation {operation}; operations are {}", all.join(", "))));
+        return Err(bad(format!("there is no operation {operation}; the operations are {}", all.join(", "))));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let written = |e| Error::system("write the answer", e);

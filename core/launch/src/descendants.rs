@@ -26,7 +26,6 @@ pub(crate) fn become_subreaper() -> Result<()> {
 }
 
 /// Collects one child that has ended, if any.
-#[must_use]
 pub(crate) fn reap() -> Option<(i32, ExitStatus)> {
     let (pid, status) = wait(WaitOptions::NOHANG).ok().flatten()?;
     Some((pid.as_raw_nonzero().get(), ExitStatus::from_raw(status.as_raw())))

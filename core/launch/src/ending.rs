@@ -14,14 +14,12 @@ const TERM_TIME: Duration = Duration::from_secs(1);
 pub(crate) const TIMEOUT_CODE: u8 = 124;
 
 /// The exit code that a shell would report.
-#[must_use]
 pub(crate) fn code(status: ExitStatus) -> u8 {
     // Only the low byte of an exit code reaches a parent.
     status.code().map_or_else(|| 128 + status.signal().unwrap_or(0) as u8, |code| (code & 0xff) as u8)
 }
 
 /// How a process ended, as in "rank 1 was killed by signal 9 (SIGKILL)".
-#[must_use]
 pub(crate) fn describe(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("exited with code {code}"),
@@ -64,13 +62,11 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// The exit code of the job: that of the first failure.
-    #[must_use]
     pub(crate) fn code(&self) -> u8 {
         self.code
     }
 
     /// Whether the job has failed.
-    #[must_use]
     pub(crate) fn has_failed(&self) -> bool {
         self.code != 0
     }

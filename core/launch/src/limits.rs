@@ -63,7 +63,6 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Reads the limits from the system; shared memory is in `shm_dir`.
-    #[must_use]
     pub(crate) fn now(shm_dir: &Path) -> Self {
         let room = |fs: rustix::fs::StatVfs| Room {
             size: fs.f_blocks.saturating_mul(fs.f_frsize),

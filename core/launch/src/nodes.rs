@@ -31,7 +31,7 @@ const NOT_OURS: [&str; 8] =
 enum Kind {
     /// `mpiexec.hydra` of MPICH and of libraries that are made from it.
     Hydra,
-    /// `prterun`, which is `mpirun` of Open MPI 5 too.
+    /// `prterun` (PRRTE), which is also what Open MPI 5's `mpirun` runs.
     Prrte,
 }
 
@@ -43,7 +43,8 @@ pub(crate) fn run(launch: &Launch, guard: i32) -> Result<u8> {
     let mut command = command(launch)?;
     end_with_parent(&mut command);
     become_subreaper()?;
-    // This is as in the worker of `worker.rs`; the other launcher writes to the terminal itself, and inherits this.
+    // Lines are printed from outside the terminal's foreground process group, as by the worker of `worker.rs`. The
+    // other launcher, which writes to the terminal itself, inherits the mask.
     signals::block(Signal::TTOU);
     let result = runtime()?.block_on(watch(command, launch.timeout, guard));
     // Kills processes of the launcher on this machine, if it has left any.
@@ -249,8 +250,8 @@ fn prrte(launch: &Launch, inherited: Vec<String>) -> Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// Adds the programs with `:` between them, each with the options that `options` adds, its folder, which both launchers
-/// call by the same name.
+/// Adds the programs with `:` between them, each with the options that `options` adds and with its folder, whose option
+/// has the same name in both launchers.
 fn programs(
     launch: &Launch,
     words: &mut Vec<OsString>,

@@ -4,7 +4,6 @@ use std::path::Path;
 
 /// The processors of each NUMA node that are among `allowed`, by the number of the node, without nodes that have none.
 /// `folder` is `/sys/devices/system/node`. All allowed processors are one node if the system reports none.
-#[must_use]
 pub(crate) fn nodes(folder: &Path, allowed: &[usize]) -> Vec<Vec<usize>> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut nodes: Vec<(usize, Vec<usize>)> = entries
@@ -28,7 +27,7 @@ fn list(text: &str) -> Option<Vec<usize>> {
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
-        // No machine has more.
+        // No machine has more than 2^20 processors.
         numbers.extend(from..=to.min(1 << 20));
     }
     Some(numbers)

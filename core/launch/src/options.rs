@@ -22,7 +22,6 @@ pub(crate) enum Front {
 
 impl Front {
     /// The name of the command in messages.
-    #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Run => "farside",
@@ -111,13 +110,11 @@ pub(crate) struct Launch {
 
 impl Launch {
     /// The number of ranks.
-    #[must_use]
     pub(crate) fn ranks(&self) -> u32 {
         self.programs.iter().fold(0, |ranks, program| ranks.saturating_add(program.ranks))
     }
 
     /// Whether another launcher starts the ranks: on other machines, or because it is named.
-    #[must_use]
     pub(crate) fn is_foreign(&self) -> bool {
         self.launcher.is_some() || self.agent.is_some() || self.hosts.iter().any(|host| !host.is_here)
     }
@@ -138,7 +135,6 @@ pub(crate) enum Request {
 }
 
 /// The state of reading a command line.
-#[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) front: Front,
     words: VecDeque<OsString>,
@@ -186,7 +182,7 @@ pub(crate) fn parse(front: Front, words: impl IntoIterator<Item = OsString>) -> 
     }
     match launch.ranks() {
         1..=RANKS_MAX => Ok(Request::Launch(launch)),
-        ranks => Err(format!("{ranks} ranks: a job has 1 to {RANKS_MAX}")),
+        ranks => Err(format!("{ranks} ranks are out of range: a job has 1 to {RANKS_MAX}")),
     }
 }
 

@@ -16,7 +16,6 @@ const QUEUE: usize = 64;
 const IDLE: Duration = Duration::from_millis(100);
 
 /// Cuts the output of one rank into pieces that may follow pieces of other ranks.
-#[derive(Debug)]
 pub(crate) struct Cutter {
     prefix: Vec<u8>,
     /// Whether everything is passed on as it arrives, since there is no other rank.
@@ -26,7 +25,6 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     /// A cutter for `rank` of `size`; with `prefix` it puts `[rank] ` in front of each line.
-    #[must_use]
     pub(crate) fn new(rank: u32, size: u32, prefix: bool) -> Self {
         let text = if prefix { format!("[{rank}] ") } else { String::new() };
         Self { prefix: text.into_bytes(), alone: size == 1 && !prefix, line: Vec::new() }

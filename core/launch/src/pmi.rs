@@ -40,7 +40,6 @@ pub(crate) struct Hub {
 
 impl Hub {
     /// A hub without connections.
-    #[must_use]
     pub(crate) fn new(server: Server, notices: UnboundedSender<Notice>) -> Rc<RefCell<Self>> {
         let connections = (0..server.size()).map(|_| None).collect();
         Rc::new(RefCell::new(Self { server, connections, notices }))
@@ -98,7 +97,6 @@ impl Hub {
     }
 
     /// A description of the state of a rank that has not answered.
-    #[must_use]
     pub(crate) fn doing(&self, rank: u32) -> &'static str {
         self.server.doing(rank)
     }

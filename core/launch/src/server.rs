@@ -22,7 +22,7 @@ pub(crate) type Replies = Vec<(u32, String)>;
 /// The outcome of a line of a rank.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// These replies, to this rank and perhaps to others.
+    /// The server sends these replies, to the rank that sent the line and perhaps to others.
     Replies(Replies),
     /// The job must end.
     Abort {
@@ -61,7 +61,6 @@ struct Rank {
 }
 
 /// The state of a job.
-#[derive(Debug)]
 pub(crate) struct Server {
     name: String,
     ranks: Vec<Rank>,
@@ -75,8 +74,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A job of ranks of these programs on this machine, with a name that no other job has: 128 random bits.
-    #[must_use]
+    /// A job on this machine, with one rank for each entry of `programs`, and a unique name of 128 random bits.
     pub(crate) fn new(programs: Vec<u32>) -> Self {
         Self::named(format!("{JOB_PREFIX}{:032x}", rand::random::<u128>()), programs)
     }
@@ -96,26 +94,22 @@ impl Server {
     }
 
     /// The number of ranks.
-    #[must_use]
     pub(crate) fn size(&self) -> u32 {
         self.ranks.len() as u32
     }
 
     /// Whether the rank has joined the job and not finalized.
-    #[must_use]
     pub(crate) fn is_unfinished(&self, rank: u32) -> bool {
         matches!(self.ranks[rank as usize].state, State::Ready | State::Waiting)
     }
 
     /// The query what ranks wait for, addressed to all ranks that support it.
-    #[must_use]
     pub(crate) fn questions(&self) -> Replies {
         let asked = (0u32..).zip(&self.ranks).filter(|(_, rank)| rank.answers && rank.state == State::Ready);
         asked.map(|(rank, _)| (rank, Line::new(ASK).end())).collect()
     }
 
     /// The state of a rank that has not answered, in words.
-    #[must_use]
     pub(crate) fn doing(&self, rank: u32) -> &'static str {
         let rank = &self.ranks[rank as usize];
         match rank.state {
@@ -311,7 +305,7 @@ mod tests {
         let out = s.gone(1, "it was killed by signal 9");
         assert_eq!(out.len(), 1);
         assert!(out[0].0 == 0 && out[0].1.contains("farside_lost=1 msg=it%20was%20killed"), "{out:?}");
-        // A rank that ends because of that is not blamed.
+        // A rank that ends because another rank was lost is not blamed.
         s.gone(0, "it exited with code 1");
         let late = replies(s.line(2, b"cmd=barrier_in"));
         assert!(late[0].0 == 2 && late[0].1.contains("farside_lost=1"), "{late:?}");

@@ -44,7 +44,7 @@ pub(crate) fn block(signal: Signal) {
     }
 }
 
-/// Whether standard input is a terminal of which another process group is in the foreground.
+/// Whether standard input is a terminal with another process group in its foreground.
 pub(crate) fn is_in_background() -> bool {
     // SAFETY: the calls have no memory. The first one fails on all but the terminal of this session.
     let (foreground, own) = unsafe { (libc::tcgetpgrp(libc::STDIN_FILENO), libc::getpgrp()) };
@@ -52,7 +52,6 @@ pub(crate) fn is_in_background() -> bool {
 }
 
 /// The signals that this process receives and passes on.
-#[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
@@ -86,7 +85,6 @@ impl Signals {
 }
 
 /// The name of a signal that requests the end of the ranks.
-#[must_use]
 pub(crate) fn ending(signal: Signal) -> Option<&'static str> {
     ENDING.iter().find(|(s, _)| *s == signal).map(|(_, name)| *name)
 }

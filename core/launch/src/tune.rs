@@ -30,7 +30,7 @@ pub(crate) struct Options {
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.02..=600.0).contains(value));
-    value.ok_or_else(|| "a number from 0.02 to 600".to_owned())
+    value.ok_or_else(|| "not a number from 0.02 to 600".to_owned())
 }
 
 /// Measures as a rank of a job, or starts the ranks.

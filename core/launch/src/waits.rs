@@ -11,7 +11,6 @@ pub(crate) struct Answers {
 
 impl Answers {
     /// No answers yet, of `asked` ranks.
-    #[must_use]
     pub(crate) fn of(asked: usize) -> Self {
         Self { asked, by_rank: BTreeMap::new() }
     }
@@ -22,13 +21,11 @@ impl Answers {
     }
 
     /// Whether all asked ranks have answered.
-    #[must_use]
     pub(crate) fn are_complete(&self) -> bool {
         self.by_rank.len() >= self.asked
     }
 
     /// A line for each different answer, with all ranks that gave it; `doing` describes ranks that have not answered.
-    #[must_use]
     pub(crate) fn table(&self, ranks: impl Iterator<Item = u32>, doing: impl Fn(u32) -> String) -> Vec<String> {
         let mut lines: Vec<(String, Vec<u32>)> = Vec::new();
         for rank in ranks {

@@ -1,14 +1,14 @@
-//! Direct algorithms: the ranks share a node, lend each other the buffers of the call, and read, reduce and write data at
-//! its final place. A rank lends to those that access its buffers, and waits until they have returned the loans: two
-//! messages without data for each pair of ranks, whatever the length.
+//! Direct algorithms: the ranks share a node, lend each other the buffers of the call, and read, reduce and write data
+//! at its final location. A rank lends to the ranks that access its buffers, and waits until they have returned the
+//! loans: two messages without data for each pair of ranks, whatever the length.
 
 use super::operation::{Call, Parameter};
-use super::schedule::{Builder, Side, Slice};
+use super::schedule::{Builder, Schedule, Side, Slice};
 
 /// The tag of all loans: there is at most one loan from a rank to another.
 pub(super) const LOAN: u32 = 0;
 
-/// The number of pieces in which a rank reduces its part of a vector.
+/// The number of segments in which a rank reduces its part of a vector.
 pub(super) const PIECES: Parameter = Parameter {
     name: "pieces",
     default: 1,
@@ -17,8 +17,8 @@ pub(super) const PIECES: Parameter = Parameter {
     help: "pieces of the vector, rounded up to as many for each rank; a short one stays in the cache until it is written",
 };
 
-/// Adds the steps of `work` between the messages of the loans. `lent(to)` gives the blocks that this rank lends to rank
-/// `to` to be read and to be written, if it lends any; `lends(source)` says whether rank `source` lends to this one.
+/// Adds the steps of `work` between the messages of the loans. `lent(to)` returns the blocks that this rank lends to
+/// rank `to` to be read and to be written, if any; `lends(source)` returns whether rank `source` lends to this rank.
 pub(super) fn with_loans(
     call: &Call<'_>,
     s: &mut Builder,
@@ -38,7 +38,27 @@ pub(super) fn with_loans(
     borrowers().for_each(|(to, _)| s.reclaim(to, LOAN));
 }
 
-/// The parts of a vector that a rank reduces, if each has `each` of `parts`.
+/// The schedule by which every rank reads a block of each other rank, and copies its own. `input(to)` is this rank's
+/// block for rank `to`.
+pub(super) fn read_from_all(call: &Call<'_>, input: impl Fn(u32) -> Slice) -> Schedule {
+    let (p, me) = (call.size, call.rank);
+    let mut s = call.builder(0);
+    with_loans(
+        call,
+        &mut s,
+        |to| Some([vec![input(to)], vec![]]),
+        |_| true,
+        |s| {
+            s.copy(&[input(me)], &[Slice::output(me, 1)]);
+            for source in (1..p).map(|i| (me + p - i) % p) {
+                s.read_lent(source, LOAN, 0, &[Slice::output(source, 1)]);
+            }
+        },
+    );
+    s.done()
+}
+
+/// The parts of a vector that a rank reduces, if each rank reduces `each` of `parts`.
 pub(super) fn parts_of(rank: u32, each: u32, parts: u32) -> (u32, u32) {
     let first = (rank * each).min(parts);
     (first, each.min(parts - first))

@@ -41,7 +41,7 @@ pub fn log2_up(p: usize) -> usize {
     p.next_power_of_two().trailing_zeros() as usize
 }
 
-/// The README's program compiles and runs.
+/// Compiles and runs the README's program.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

@@ -20,7 +20,7 @@ pub struct Sending {
 pub struct Receiving {
     /// Time for which the port is busy: the minimum gap between two messages (LogGP's g).
     pub(crate) port: f64,
-    /// Time until the message has passed the port and the processor may take it.
+    /// Time until the message has passed the port and the processor may handle it.
     pub(crate) transfer: f64,
     /// Time for which the processor is busy after the transfer; then the data has arrived.
     pub(crate) overhead: f64,
@@ -39,8 +39,8 @@ pub trait Model {
         true
     }
 
-    /// Time in which the barrier in the switch detects that all of `ranks` ranks have arrived.
-    fn switch(&self, _ranks: u32) -> f64 {
+    /// Time in which the in-switch barrier detects that all of `ranks` ranks have arrived.
+    fn switch_barrier_time(&self, _ranks: u32) -> f64 {
         0.0
     }
 
@@ -70,7 +70,7 @@ pub struct LogGP {
     pub threshold: Option<u64>,
     /// Time of the processor for each byte that is reduced.
     pub reduction: f64,
-    /// Time of the barrier in the switch for each level of its tree of gates.
+    /// Time of the in-switch barrier for each level of its tree of gates.
     pub gate: f64,
 }
 
@@ -87,7 +87,7 @@ impl LogGP {
 }
 
 impl Model for LogGP {
-    fn switch(&self, ranks: u32) -> f64 {
+    fn switch_barrier_time(&self, ranks: u32) -> f64 {
         self.gate * f64::from(ranks.next_power_of_two().trailing_zeros())
     }
 

@@ -2,8 +2,9 @@
 
 use super::schedule::{Builder, Sizes};
 
-/// A collective operation. Its table says which blocks input and output have, for rank `r` of `P`, root `R`; a block is
-/// described by its size number ([`Sizes`]). `B` is the number of parts into which the algorithm cuts a vector evenly.
+/// A collective operation. The table defines the blocks of input and output, for rank `r` of `P`, root `R`; a block is
+/// described by its size number ([`Sizes`]). `B` is the number of parts into which the algorithm divides a vector
+/// evenly.
 ///
 /// | | input | output | in place |
 /// |---|---|---|---|
@@ -97,7 +98,7 @@ impl Operation {
         matches!(self, Self::Scatter | Self::Alltoall | Self::ReduceScatter)
     }
 
-    /// Whether the algorithm cuts a vector into parts, and so chooses the number of blocks.
+    /// Whether the algorithm divides a vector into parts, and so chooses the number of blocks.
     #[inline]
     #[must_use]
     pub const fn is_of_a_vector(self) -> bool {
@@ -142,7 +143,7 @@ pub struct Call<'a> {
     /// sizes, and any other rank only the size of its own block: its schedule must not name another size number, nor
     /// depend on `sizes`.
     pub sizes_known: bool,
-    /// Elements of the vector, for operations that cut one into parts; otherwise elements of each block, if all are
+    /// Elements of the vector, for operations that divide one into parts; otherwise elements of each block, if all are
     /// equal.
     pub elements: u64,
     /// Values of [`Algorithm::parameters`], in their order.
@@ -156,12 +157,12 @@ pub struct Call<'a> {
     /// The node of each rank; nodes are numbered from 0 in the order of their lowest ranks. Empty if all ranks are on one
     /// node, and if their nodes are not known.
     pub nodes: &'a [u32],
-    /// Whether the network has a barrier in its switch that the ranks can use.
+    /// Whether the network has an in-switch barrier that the ranks can use.
     pub switch: bool,
 }
 
 impl<'a> Call<'a> {
-    /// A call with defaults: root 0, equal blocks, out of place, on one node, without a barrier in a switch.
+    /// A call with defaults: root 0, equal blocks, out of place, on one node, without an in-switch barrier.
     #[must_use]
     pub fn new(operation: Operation, rank: u32, size: u32) -> Self {
         Self {
@@ -183,31 +184,27 @@ impl<'a> Call<'a> {
 
     /// The number of parts of a vector if the algorithm requests `wanted`: at most the number of elements, and at least
     /// one.
-    #[must_use]
     pub(crate) fn parts(&self, wanted: u32) -> u32 {
         u64::from(wanted).min(self.elements).max(1) as u32
     }
 
     /// The rank's number counted from the root.
-    #[must_use]
     pub(crate) fn relative(&self) -> u32 {
         (self.rank + self.size - self.root) % self.size
     }
 
     /// The rank at distance `relative` after the root.
-    #[must_use]
     pub(crate) fn absolute(&self, relative: u32) -> u32 {
         (relative + self.root) % self.size
     }
 
     /// Whether a block of size number `number` has elements, as far as is known.
-    #[must_use]
     pub(crate) fn has_elements(&self, number: u32) -> bool {
         self.sizes.get(number as usize).is_none_or(|n| *n > 0)
     }
 
     /// Input and output of this call by the table of [`Operation`], and, if the call is in place, the output block that
-    /// is block 0 of the input. `parts` is the number of blocks of operations that cut a vector
+    /// is block 0 of the input. `parts` is the number of blocks of operations that divide a vector
     /// ([`Operation::is_of_a_vector`]).
     #[must_use]
     pub fn buffers(&self, parts: u32) -> (Sizes, Sizes, Option<u32>) {
@@ -232,8 +229,8 @@ impl<'a> Call<'a> {
         (input, output, in_place.filter(|_| self.in_place))
     }
 
-    /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut
-    /// a vector ([`Operation::is_of_a_vector`]).
+    /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that
+    /// divide a vector ([`Operation::is_of_a_vector`]).
     #[must_use]
     pub fn builder(&self, parts: u32) -> Builder {
         let (input, output, in_place) = self.buffers(parts);
@@ -259,7 +256,7 @@ pub struct Parameter {
 /// An algorithm, as data.
 #[derive(Debug)]
 pub struct Algorithm {
-    /// The operation that the algorithm performs.
+    /// The operation that the algorithm implements.
     pub operation: Operation,
     /// The published name, in small letters with hyphens.
     pub name: &'static str,
@@ -272,12 +269,12 @@ pub struct Algorithm {
     pub commutative: bool,
     /// Whether the algorithm can make this call, with its number of ranks, parameters and sizes.
     pub applies: fn(&Call<'_>) -> bool,
-    /// Whether this call has one round: every rank sends only data that it has from the start, the same block to all its
-    /// destinations unless the input has a block for each, and gets at most one message of each other rank. The same at all
-    /// ranks.
+    /// Whether this call has one round: every rank sends only data that it has from the start, the same block to all
+    /// its destinations unless the input has a block for each, and gets at most one message from each other rank. The
+    /// same at all ranks.
     pub one_round: fn(&Call<'_>) -> bool,
-    /// Makes the schedule of one rank, with [`Call::builder`]. A schedule whose input and output are not those of the
-    /// table of [`Operation`], or whose steps were not taken by a [`Builder`], is not executed.
+    /// Makes the schedule of one rank, with [`Call::builder`]. A schedule is not executed if its input and output
+    /// are not those of the table of [`Operation`], or if its steps were not made by a [`Builder`].
     pub build: fn(&Call<'_>) -> super::schedule::Schedule,
 }
 

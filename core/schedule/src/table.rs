@@ -33,7 +33,7 @@ pub fn named(operation: Operation, name: &str) -> Option<&'static Algorithm> {
     of(operation).find(|a| a.name == name)
 }
 
-/// Whether the algorithm is the barrier in the switch of the network.
+/// Whether the algorithm is the in-switch barrier of the network.
 #[must_use]
 pub fn is_in_switch(algorithm: &Algorithm) -> bool {
     algorithm.operation == Operation::Barrier && algorithm.name == barrier::switch::ALGORITHM.name

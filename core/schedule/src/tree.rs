@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// The place of one rank in a tree. All numbers count from the root of the collective, whose number is 0.
+/// The position of one rank in a tree. All numbers count from the root of the collective, whose number is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The parent; the root has none.
@@ -15,7 +15,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Place in a flat tree: all others are children of the root.
+    /// Position in a flat tree: all others are children of the root.
     #[must_use]
     pub fn flat(number: u32, size: u32) -> Self {
         let one = |n: u32| n..n + 1;
@@ -25,15 +25,15 @@ impl Place {
         Self { parent: None, subtree: 0..size, children: (1..size).map(one).collect() }
     }
 
-    /// Place in a chain: every rank has one child, the next.
+    /// Position in a chain: every rank has one child, the next.
     #[must_use]
     pub fn chain(number: u32, size: u32) -> Self {
         let children = Some(number + 1..size).filter(|c| !c.is_empty()).into_iter().collect();
         Self { parent: number.checked_sub(1), subtree: number..size, children }
     }
 
-    /// Place in a balanced tree of `k` children each: the ranks below a rank are divided evenly among its children. So
-    /// P ranks have ⌊log2 P⌋ levels below the root for k = 2, as few as any tree of k children.
+    /// Position in a balanced `k`-ary tree: the ranks below a rank are divided evenly among its children.
+    /// So P ranks have ⌊log2 P⌋ levels below the root for k = 2, as few as in any k-ary tree.
     #[must_use]
     pub fn k_ary(k: u32, number: u32, size: u32) -> Self {
         let children = |of: &Range<u32>| -> Vec<Range<u32>> {
@@ -51,8 +51,8 @@ impl Place {
         Self { parent, subtree, children }
     }
 
-    /// Place in a k-nomial tree, binomial for k = 2: the parent of number n is n with its lowest non-zero digit in base
-    /// k set to 0. The largest subtrees come first.
+    /// Position in a k-nomial tree, binomial for k = 2: the parent of number n is n with its lowest non-zero digit in
+    /// base k set to 0. The largest subtrees come first.
     #[must_use]
     pub fn k_nomial(k: u32, number: u32, size: u32) -> Self {
         let (k, n, p) = (u64::from(k), u64::from(number), u64::from(size));

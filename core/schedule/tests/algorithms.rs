@@ -64,7 +64,7 @@ fn irregular_sizes(operation: Operation, destinations: &[Vec<u32>], sources: &[V
     let p = destinations.len();
     let by_rank = irregular(p as u32);
     let pair = |from: usize, to: usize| by_rank[(from * 5 + to) % p];
-    // The nth edge between two ranks has another size than the edge before.
+    // The nth edge between two ranks has another size than the previous one.
     let edge = |from: usize, to: usize, n: usize| pair(from, to + n);
     let edges = |ranks: &[u32], of: &dyn Fn(usize, usize) -> u64| -> Vec<u64> {
         let n = |i: usize| ranks[..i].iter().filter(|r| **r == ranks[i]).count();
@@ -89,7 +89,7 @@ enum Blocks {
     Unknown,
 }
 
-/// `nodes` are the nodes of the ranks, if they are known.
+/// `nodes` are the nodes of the ranks, if known.
 pub(crate) fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32], nodes: &[u32]) -> u32 {
     use Operation as O;
     let rooted = a.operation.is_rooted();
@@ -161,7 +161,7 @@ fn check_family(operation: Operation) {
     }
 }
 
-/// Parameters that are out of range are clamped to their limits, within which no value is a fault.
+/// Parameters that are out of range are clamped to their limits; every value within the limits gives a valid schedule.
 #[test]
 fn parameters_out_of_range() {
     for a in Operation::ALL.into_iter().flat_map(table::of) {

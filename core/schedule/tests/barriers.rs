@@ -114,7 +114,8 @@ fn exchanges_take_the_rounds_of_the_largest_power_and_two_more() {
             let c = barrier("n-wise-exchange", &[n], p);
             let rounds = log_floor(n + 1, p);
             let most = (n + 1).pow(rounds);
-            // No rank has more ranks beyond than rank 0, which receives their signals first and signals them last.
+            // No rank serves more ranks beyond the power than rank 0, which receives their signals first and signals
+            // them last.
             assert_eq!(c.rounds, n * rounds + 2 * ((p - 1) / most), "P {p}, n {n}");
             for (r, messages) in (0..p).zip(&c.messages) {
                 let beyond = (p - r - 1) / most;
@@ -133,7 +134,7 @@ fn dissemination_takes_the_fewest_rounds() {
         for n in [1, 2, 3, 7, 64] {
             let c = barrier("dissemination", &[n], p);
             let rounds = log_ceil(n + 1, p);
-            // The last round leaves out ranks of earlier rounds.
+            // The last round omits ranks of earlier rounds.
             let last = n.min((p - 1) / (n + 1).pow(rounds - 1));
             assert_eq!(c.chain, rounds, "P {p}, n {n}");
             assert_eq!(c.rounds, n * (rounds - 1) + last, "P {p}, n {n}");

@@ -163,7 +163,7 @@ fn alltoall_leaves_out_empty_messages() {
     }
 }
 
-/// On a ring of P ranks each rank gives two blocks to each side and one to itself; with P = 2 both sides are the same
+/// On a ring of P ranks each rank sends two blocks to each side and one to itself; with P = 2 both sides are the same
 /// rank.
 #[test]
 fn neighbors_get_a_message_for_each_edge() {

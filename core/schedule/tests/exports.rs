@@ -13,7 +13,7 @@ use super::cost::cost;
 /// Lines of GOAL by label: the labelled steps, and the labels that they require.
 type Steps<'a> = HashMap<&'a str, (Vec<&'a str>, Vec<&'a str>)>;
 
-/// The steps of each rank, read by the grammar of LogGOPSim's `txt2bin`.
+/// The steps of each rank, parsed by the grammar of LogGOPSim's `txt2bin`.
 fn read(text: &str) -> Vec<Steps<'_>> {
     let mut lines = text.lines().filter(|l| !l.is_empty());
     let size: usize = lines.next().unwrap().strip_prefix("num_ranks ").unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! Wrong schedules are found: several of each kind of mistake.
+//! Wrong schedules are detected: several of each kind of mistake.
 
 use farside_schedule::operation::{Call, Neighbors, Operation};
 use farside_schedule::schedule::check::{Fault, FaultKind, check, check_algorithm};
@@ -75,8 +75,7 @@ fn empty() {
 #[test]
 fn result() {
     use FaultKind::Result;
-    // No steps at all; a block left out; blocks exchanged; a contribution lost; one too many; the block of another
-    // rank.
+    // No steps at all; a block omitted; blocks exchanged; a contribution lost; one too many; the block of another rank.
     wrong(Result, Operation::Broadcast, 2, |_, _| {});
     wrong(Result, Operation::Allgather, 1, |_, _| {});
     wrong(Result, Operation::Gather, 3, |rank, s| match rank {
@@ -168,7 +167,7 @@ fn exchange_by_loans(s: &mut Builder, rank: u32, keeps: impl Fn(usize) -> bool) 
 #[test]
 fn loans() {
     right(Operation::Allgather, 2, |rank, s| _ = exchange_by_loans(s, rank, |_| true));
-    // A loan that only one side has; data that meets a loan.
+    // A loan that only one side has; data in place of a loan.
     let lends = |rank: u32, s: &mut Builder| {
         s.copy(&[input(0, 1)], &[output(rank, 1)]);
         s.lend(1 - rank, 0, &[input(0, 1)], &[]);
@@ -205,7 +204,7 @@ fn loans() {
     });
 }
 
-/// A builder refuses to touch a block where its loan forbids it, and to leave a loan open.
+/// A builder rejects accesses that a loan forbids, and loans that do not end.
 #[test]
 fn builders_refuse_what_a_loan_forbids() {
     let refused = |steps: &dyn Fn(&mut Builder)| {
@@ -249,8 +248,8 @@ fn builders_refuse_what_a_loan_forbids() {
 /// A step: its action, the blocks that it reads and writes, and the steps before it.
 type Owned = (Action, Vec<Slice>, Vec<Slice>, Vec<u32>);
 
-/// The checker finds what a builder refuses, in schedules that no builder has made: every access of a loan is between
-/// borrow and return, and no step of the lender touches the blocks in between where the loan forbids it.
+/// The checker detects the mistakes that a builder rejects, in schedules that no builder has made: every access of a
+/// loan is between borrow and return, and no step of the lender accesses the blocks in between if the loan forbids it.
 #[test]
 fn loans_out_of_order() {
     let calls = [0, 1].map(|rank| Call::new(Operation::Allgather, rank, 2));
@@ -335,7 +334,7 @@ fn doubled() {
 #[test]
 fn order() {
     use FaultKind::Order;
-    // The operand on the wrong side; a rank in between left out; both halves of a butterfly exchanged.
+    // The operand on the wrong side; a rank in between omitted; both halves of a butterfly exchanged.
     wrong(Order, Operation::Allreduce, 2, |rank, s| {
         exchange(s, rank, |s| s.receive_reduce(1 - rank, 0, Side::Left, &[output(0, 1)]));
     });
@@ -348,7 +347,7 @@ fn order() {
     };
     right(Operation::Reduce, 3, |rank, s| reduce(s, rank, [1, 2]));
     wrong(Order, Operation::Reduce, 3, |rank, s| reduce(s, rank, [2, 1]));
-    // If distance 2 comes before distance 1, ranks 0 and 2 meet first.
+    // If distance 2 comes before distance 1, ranks 0 and 2 exchange first.
     let butterfly = |s: &mut Builder, rank: u32, distances: [u32; 2]| {
         s.copy(&[input(0, 1)], &[output(0, 1)]);
         for d in distances {
@@ -382,7 +381,8 @@ fn bracketing() {
             s.reduce(&[all.part(r, 1)], if r == 0 { Side::Left } else { Side::Right }, &[output(0, 1)]);
         }
     });
-    // In a ring each block is reduced from another rank on, in the same way at all ranks: not a fault, but reported.
+    // In a ring the reduction of each block starts at another rank, in the same way at all ranks: not a fault, but
+    // reported.
     let ring = table::named(Operation::Allreduce, "ring").unwrap();
     let butterfly = table::named(Operation::Allreduce, "butterfly").unwrap();
     for (a, same) in [(ring, false), (butterfly, true)] {
@@ -396,7 +396,7 @@ fn bracketing() {
 #[test]
 fn shape() {
     use FaultKind::Shape;
-    // Two blocks for one; one for two; one of another size; a size that differs where the sizes are given.
+    // Two blocks for one; one for two; one of another size; a size that differs although the sizes are given.
     let parts = |sends: u32, receives: u32| {
         checked(Operation::Broadcast, 2, 2, |rank, s| match rank {
             0 => s.send(1, 0, &[output(0, sends)]),
@@ -537,8 +537,8 @@ fn raced(steps: &[Written<'_>]) -> Result<(), FaultKind> {
 fn race() {
     let (a, out, scratch) = ([input(0, 1)], [output(0, 1)], [Slice::new(Buffer::Scratch, 0, 1)]);
     let copy = Action::Copy;
-    // A read after a write, a write after a read, a write after a write; and an order that follows from two steps
-    // before.
+    // A read after a write, a write after a read, a write after a write; and an order that follows from two earlier
+    // steps.
     assert_eq!(raced(&[(copy, &a, &scratch, &[]), (copy, &scratch, &out, &[0])]), Ok(()));
     assert_eq!(raced(&[(copy, &a, &scratch, &[]), (copy, &scratch, &out, &[])]), Err(FaultKind::Race));
     let overwritten =
@@ -570,7 +570,7 @@ fn deadlock() {
         s.send(1 - rank, 0, &[output(0, 1)]);
         s.receive_reduce(1 - rank, 0, side, &[output(0, 1)]);
     });
-    // Deadlocks only where sends wait for their receives: both ranks, or all ranks of a ring, send before they receive.
+    // Deadlocks only if sends wait for their receives: both ranks, or all ranks of a ring, send before they receive.
     let ring = |s: &mut Builder, rank: u32, p: u32, in_step: bool| {
         s.copy(&[input(0, 1)], &[output(rank, 1)]);
         for k in 0..p - 1 {

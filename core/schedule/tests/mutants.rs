@@ -1,5 +1,5 @@
-//! The checker finds every change of a single step of a right schedule, unless the changed schedule is equivalent for a
-//! reason that does not come from the checker.
+//! The checker detects every change of a single step of a correct schedule, unless the changed schedule is equivalent
+//! for a reason that is established independently of the checker.
 
 use std::collections::BTreeMap;
 
@@ -72,13 +72,13 @@ fn conflict(a: &Owned, b: &Owned) -> bool {
     meet(&a.into, &b.into) || meet(&a.into, &b.from) || meet(&a.from, &b.into)
 }
 
-/// The reason why a changed schedule is as good as the original.
+/// The reason why a changed schedule is as correct as the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Equivalent {
     /// The removed dependency follows from other dependencies.
     Implied,
-    /// The step waited only for lockstep: it has no conflicting block in common with the step before it, or is an
-    /// await, which then starts sooner, or in a barrier does not follow an await.
+    /// The step waited only for lockstep: it has no conflicting block in common with the previous step, or is an await,
+    /// which then starts sooner, or in a barrier does not follow an await.
     InStep,
     /// The step copies again blocks that it has copied.
     CopiedTwice,

@@ -243,8 +243,8 @@ fn table_1_of_the_paper() {
 }
 
 /// Rabenseifner, Träff 2004, section 4: for p = 24 and 40 and long vectors the time is 47 % less than that of folding
-/// to a power of two first, by the bounds (1 + 1/2^(n + 1))(2mβ + mγ) and 2(2mβ + mγ). With the table's XL, latencies
-/// count too.
+/// to a power of two first, by the bounds (1 + 1/2^(n + 1))(2mβ + mγ) and 2(2mβ + mγ). For vectors of the paper's size XL
+/// the latencies reduce the gain.
 #[test]
 fn gain_over_folding_first_at_24_and_40_ranks() {
     for (p, n) in [(24, 3), (40, 3)] {
@@ -331,7 +331,7 @@ fn reduce_has_the_rounds_and_elements_of_its_formulas() {
                 assert!(cost.same_bracketing);
             }
             if folds == 0 {
-                // Each rank sends m(1 - 1/P) in the reduce-scatter; the gather moves as much, to the root alone.
+                // Each rank sends m(1 - 1/P) in the reduce-scatter; the gather transfers as much, to the root alone.
                 for cost in [&rabenseifner, &elimination] {
                     let others = parts - 1.0;
                     assert_eq!(cost.elements[root as usize] as f64, others);

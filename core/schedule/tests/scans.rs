@@ -65,8 +65,8 @@ fn doubling_123_reduces_once_in_a_round() {
 fn binomial_sends_fewer_than_two_messages_for_each_rank() {
     for p in super::counts() {
         let levels = log_floor(2, p);
-        // Upwards all ranks send but the roots, one for each 1 bit of P; downwards all receive but the ranks r = 2^k -
-        // 1, which have the whole prefix.
+        // Upwards all ranks send except the roots, one for each 1 bit of P; downwards all receive except the ranks r =
+        // 2^k - 1, which have the whole prefix.
         let messages = (p - p.count_ones()) + (p - levels - 1);
         let scan = cost(Scan, "binomial", &[], p);
         let exscan = cost(Exscan, "binomial", &[], p);

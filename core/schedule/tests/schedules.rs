@@ -1,8 +1,8 @@
-//! Every algorithm is right for every number of ranks, without a device: its schedules are run symbolically.
+//! Every algorithm is correct for every number of ranks, without a device: its schedules are run symbolically.
 //!
 //! `FARSIDE_TEST_ALGORITHM=operation/name` tests one algorithm, `FARSIDE_TEST_RANKS=n` at most n ranks,
-//! `FARSIDE_TEST_ROOTS=all` every root with all parameters also for more than 20 ranks, `FARSIDE_TEST_WHOLE=1` all numbers
-//! of ranks up to 128, and some to 257.
+//! `FARSIDE_TEST_ROOTS=all` every root with all parameters also for more than 20 ranks, `FARSIDE_TEST_WHOLE=1` all
+//! numbers of ranks up to 128, and some to 257.
 
 mod algorithms;
 mod barriers;

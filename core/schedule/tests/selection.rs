@@ -81,7 +81,7 @@ fn facts_count_bytes() {
     assert_eq!(facts(Operation::Allgather, &[], true), 320);
     assert_eq!(facts(Operation::Scatter, &sizes, true), 16);
     assert_eq!(facts(Operation::Allgather, &sizes, true), 64);
-    // Sizes that are not the same at all ranks do not count.
+    // Sizes that are not the same at all ranks are not used.
     assert_eq!(facts(Operation::Gather, &sizes, false), 0);
     assert_eq!(facts(Operation::Alltoall, &[1, 0, 5, 2, 1, 1, 1, 1], true), 0);
     assert_eq!(facts(Operation::NeighborAllgather, &[1], true), 0);
@@ -126,7 +126,7 @@ fn a_file_of_rules_fixes_algorithms_for_some_calls() {
     assert_eq!(found(8, 1023, Placement::Anywhere), Some("ring"));
     assert_eq!(found(8, 1024, Placement::Anywhere), None);
     assert_eq!(found(9, 8, Placement::Anywhere), None);
-    // The last rule that holds counts.
+    // The last rule that holds is used.
     assert_eq!(found(4, 8, Placement::OneNode), Some("linear"));
     assert_eq!(found(4, 8, Placement::OversubscribedNode), Some("ring"));
     // Rules for nodes apply to their numbers of nodes and of ranks per node.
@@ -141,13 +141,13 @@ fn a_file_of_rules_fixes_algorithms_for_some_calls() {
         let expected = if nodes.is_empty() { "7x1" } else { "2x4" };
         assert_eq!(rule.to_string(), format!("allreduce 7 8-15 {expected} ring"));
     }
-    // The text of rules is read back.
+    // The text of rules can be parsed again.
     assert_eq!(of_nodes.to_string().parse::<Rules>().unwrap().to_string(), of_nodes.to_string());
     assert_eq!(rules.to_string().parse::<Rules>().unwrap().to_string(), rules.to_string());
     for (wrong, said) in [
         ("allreduce 2-8 0-1023 ring", "line 1"),
         ("allreduce 8-2 * * ring", "\"8-2\" is not a number"),
-        ("\nallreduce 2 * here ring", "line 2: no placement \"here\": allowed: anywhere, one-node"),
+        ("\nallreduce 2 * here ring", "line 2: there is no placement \"here\"; allowed are anywhere, one-node"),
         ("allreduce 2 * * rings", "no algorithm of this name"),
         ("gathers 2 * * flat", "no operation \"gathers\""),
     ] {
@@ -179,13 +179,13 @@ fn assert_refused(text: &str, said: &[&str]) {
 #[test]
 fn a_wrong_algorithm_is_an_error_that_says_what_is_allowed() {
     for (text, said) in [
-        ("scatter-rong", &["allowed: ", "scatter-ring", "k-ary(k,segments)"][..]),
-        ("", &["allowed: "]),
+        ("scatter-rong", &["allowed are ", "scatter-ring", "k-ary(k,segments)"][..]),
+        ("", &["allowed are "]),
         ("k-ary(1)", &["k is \"1\"", "2 to 256"]),
         ("k-ary(2,many)", &["segments is \"many\"", "1 to 65536"]),
-        ("k-ary(2,3,4)", &["k-ary has 2 parameters"]),
-        ("scatter-ring(1)", &["scatter-ring has 0 parameters"]),
-        ("k-ary(2", &["does not end with )"]),
+        ("k-ary(2,3,4)", &["k-ary has 2 parameters, but 3 are given"]),
+        ("scatter-ring(1)", &["scatter-ring has 0 parameters, but 1 are given"]),
+        ("k-ary(2", &["does not end with `)`"]),
         ("k-ary(2,-3)", &["segments is \"-3\""]),
         ("k-ary(,)", &["k is \"\""]),
     ] {

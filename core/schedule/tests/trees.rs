@@ -210,7 +210,7 @@ fn predicted(operation: Operation, name: &str, parameters: &[u32], p: u32, model
     predict_algorithm(a, call, bytes, model).unwrap().time
 }
 
-fn near(time: f64, formula: f64, of: impl std::fmt::Display) {
+fn assert_close(time: f64, formula: f64, of: impl std::fmt::Display) {
     assert!((time - formula).abs() <= 1e-9 * formula, "{of}: {time}, by the formula {formula}");
 }
 
@@ -225,13 +225,17 @@ fn broadcast_predicted_by_the_closed_formulas() {
             let (others, up, down) = (f64::from(p - 1), f64::from(log2_up(p)), f64::from(log2_down(p)));
             for k in [1, 2, 16] {
                 let (gs, segments) = (g(VECTOR / u64::from(k)), f64::from(k));
-                near(of("flat", &[k]), others * gs * segments + l, format!("flat({k}), P {p}"));
-                near(of("chain", &[k]), others * (gs + l) + gs * (segments - 1.0), format!("chain({k}), P {p}"));
+                assert_close(of("flat", &[k]), others * gs * segments + l, format!("flat({k}), P {p}"));
+                assert_close(
+                    of("chain", &[k]),
+                    others * (gs + l) + gs * (segments - 1.0),
+                    format!("chain({k}), P {p}"),
+                );
                 let binomial = of("binomial", &[k]);
                 // If P is not a power of two, the published formula has fewer gaps than the root sends messages.
                 assert!(binomial <= (up * (gs * segments + l)) * (1.0 + 1e-9), "binomial({k}), P {p}: {binomial}");
                 if p.is_power_of_two() {
-                    near(binomial, down * gs * segments + up * l, format!("binomial({k}), P {p}"));
+                    assert_close(binomial, down * gs * segments + up * l, format!("binomial({k}), P {p}"));
                 }
             }
             let binary = of("binary", &[1]);
@@ -239,20 +243,24 @@ fn broadcast_predicted_by_the_closed_formulas() {
             let handshake = 2.0 * g1 + 3.0 * l;
             // The first answer comes after 2 g(1) + 2 L; before that the root must have sent all requests.
             if others * g1 <= 2.0 * (g1 + l) {
-                near(of("flat-rendezvous", &[]), others * gm + handshake, format!("flat-rendezvous, P {p}"));
+                assert_close(of("flat-rendezvous", &[]), others * gm + handshake, format!("flat-rendezvous, P {p}"));
             }
             // The answer of a child comes 2 g(1) + 2 L after the data, and g(m) after it at the earliest.
             if gm <= 2.0 * (g1 + l) {
-                near(of("chain-rendezvous", &[]), others * (gm + handshake), format!("chain-rendezvous, P {p}"));
+                assert_close(
+                    of("chain-rendezvous", &[]),
+                    others * (gm + handshake),
+                    format!("chain-rendezvous, P {p}"),
+                );
                 if p.is_power_of_two() {
                     let time = of("binomial-rendezvous", &[]);
-                    near(time, down * gm + up * handshake, format!("binomial-rendezvous, P {p}"));
+                    assert_close(time, down * gm + up * handshake, format!("binomial-rendezvous, P {p}"));
                 }
             }
         }
         for (k, rounds) in [(3u32, 4), (4, 3), (5, 2), (7, 2)] {
             let time = predicted(Operation::Broadcast, "k-nomial", &[k, 1], k.pow(rounds), &model);
-            near(time, f64::from(rounds) * (f64::from(k - 1) * gm + l), format!("k-nomial({k})"));
+            assert_close(time, f64::from(rounds) * (f64::from(k - 1) * gm + l), format!("k-nomial({k})"));
         }
     }
 }
@@ -267,13 +275,13 @@ fn scatter_and_gather_predicted_by_the_closed_formulas() {
             for operation in [Operation::Scatter, Operation::Gather] {
                 let of = |name: &str| predicted(operation, name, &[], p, &model);
                 let what = |name: &str| format!("{} {name}, P {p}, L {l}", operation.name());
-                near(of("flat"), others * g(1) + l, what("flat"));
-                near(of("chain"), (1..p).map(g).sum::<f64>() + others * l, what("chain"));
+                assert_close(of("flat"), others * g(1) + l, what("flat"));
+                assert_close(of("chain"), (1..p).map(g).sum::<f64>() + others * l, what("chain"));
                 let binomial = (0..log2_up(p)).map(|j| g(1 << j)).sum::<f64>() + up * l;
                 let time = of("binomial");
                 assert!(time <= binomial * (1.0 + 1e-9), "{}: {time}, at most {binomial}", what("binomial"));
                 if p.is_power_of_two() {
-                    near(time, binomial, what("binomial"));
+                    assert_close(time, binomial, what("binomial"));
                 }
             }
         }

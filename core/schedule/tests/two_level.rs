@@ -20,7 +20,7 @@ fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
     (0..=intra.most).flat_map(|intra| (0..=inter.most).map(move |inter| vec![intra, inter])).collect()
 }
 
-/// Nodes as they are numbered: in the order of their lowest ranks.
+/// Nodes, numbered in the order of their lowest ranks.
 fn numbered(of: &[u32]) -> Vec<u32> {
     let mut known = Vec::new();
     let number = |node: &u32| {
@@ -39,7 +39,7 @@ fn regular(nodes: u32, each: u32) -> [Vec<u32>; 2] {
     [(0..p).map(|rank| rank / each).collect(), (0..p).map(|rank| rank % nodes).collect()]
 }
 
-/// Ranks on nodes of random sizes, in order or in no order.
+/// Ranks on nodes of random sizes, in ascending or random order.
 fn random(p: u32, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
     let most = random.random_range(1..=p);
     let mut nodes: Vec<u32> = (0..p).map(|_| random.random_range(0..most)).collect();
@@ -131,6 +131,6 @@ fn parts_are_named_in_the_text_of_a_choice() {
     assert_eq!(parse("two-level").unwrap(), "two-level(binomial,recursive-doubling)");
     assert_eq!(parse("two-level( flat )").unwrap(), "two-level(flat,recursive-doubling)");
     let wrong = parse("two-level(flat,butterflies)").unwrap_err();
-    assert!(wrong.contains("inter is \"butterflies\": allowed: recursive-doubling, linear"), "{wrong}");
-    assert!(parse("two-level(1)").unwrap_err().contains("intra is \"1\": allowed: binomial, flat"));
+    assert!(wrong.contains("inter is \"butterflies\", but allowed are recursive-doubling, linear"), "{wrong}");
+    assert!(parse("two-level(1)").unwrap_err().contains("intra is \"1\", but allowed are binomial, flat"));
 }

@@ -1,4 +1,4 @@
-//! Messages that have arrived in part.
+//! Messages of which only a part has arrived.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::handler::{OnComplete, Token};
 use super::offer::{Offer, Read};
 use super::sink::Filling;
 
-/// A message of which a part has not arrived.
+/// A message that has not arrived completely.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
     pub(super) token: Token,
@@ -21,19 +21,19 @@ pub(super) enum Arrival<J> {
     /// The data waits at its sender until [`deliver`](super::deliver) is called; `claimed` if the sender may not
     /// withdraw it.
     Held { envelope: Envelope, offer: Option<Offer>, claimed: bool },
-    /// The message was held, and the sender has cancelled the message.
+    /// The message was held, and its sender has cancelled it.
     Gone(Envelope),
-    /// The data is read out of its sender's memory.
+    /// This rank reads the data from its sender's memory.
     Offered { envelope: Envelope, filling: Filling, then: Option<OnComplete<J>>, read: Read },
     /// The first `expected` bytes arrive in packets; if `held`, into a buffer until [`deliver`](super::deliver) is
     /// called.
     Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<OnComplete<J>>, held: bool },
 }
 
-/// The messages of which a part has not arrived.
+/// The messages that have not arrived completely.
 pub(super) struct Arrivals<J> {
     pub(super) open: FxHashMap<Token, Arrival<J>>,
-    /// Tokens of the messages in `open` that are read.
+    /// Tokens of the messages in `open` whose data this rank reads from the senders' memory.
     pub(super) offered: VecDeque<Token>,
 }
 

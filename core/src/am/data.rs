@@ -1,4 +1,4 @@
-//! The data of a message that is being sent: lent by its owner, or copied.
+//! The data of a message that is being sent: in its owner's buffer, or a copy.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
-/// Maximum length of data that is copied if the queue is full, so that the buffer is free at once.
+/// Maximum length of data that is copied if the queue is full, so that the buffer is reusable at once.
 pub(super) const COPIED: usize = 64;
 
 pub(super) type Header = SmallVec<[u8; 32]>;
 
-/// Data that its owner lends until the track counts the message as complete.
+/// Data that stays in its owner's buffer until the track counts the message as complete.
 pub(super) struct Lent {
     pub(super) source: Source,
     pub(super) origin: Option<Counter>,

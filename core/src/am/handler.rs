@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::came::Payload;
+use super::payload::Payload;
 use super::sink::{Received, Sink};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -12,10 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct HandlerId(pub u16);
 
 impl HandlerId {
-    /// Numbers from here on belong to the runtime's own handlers, which trust their input: safe calls refuse them.
+    /// First number of the runtime's own handlers, which trust their input: safe calls refuse these numbers.
     pub const RUNTIME: u16 = 1 << 15;
 
-    /// Refuses a number of the runtime's range.
+    /// Refuses a number that is reserved for the runtime.
     #[inline(always)]
     pub(super) fn check(self, operation: &'static str) -> Result<()> {
         if self.0 < Self::RUNTIME { Ok(()) } else { Err(self.reserved(operation)) }
@@ -29,7 +29,7 @@ impl HandlerId {
     }
 }
 
-/// A handler that has a number of the runtime (`ActiveMessages::listen`).
+/// A handler with a number of the runtime's range (`ActiveMessages::listen`).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listening(pub(super) HandlerId, pub(super) u64);
 
@@ -40,7 +40,8 @@ impl Listening {
         self.0
     }
 
-    /// A number that no other handler or message of this rank has, while the handler's own number may be used again.
+    /// A number that no other handler or message of this rank ever has, while the handler's own number may be used
+    /// again.
     #[must_use]
     pub fn unique(&self) -> u64 {
         self.1
@@ -65,7 +66,7 @@ pub struct Message<'a> {
     /// Length of the data in bytes.
     pub len: usize,
     /// The data, if all of it arrived with the header.
-    pub(crate) came: Option<Payload<'a>>,
+    pub(crate) payload: Option<Payload<'a>>,
     /// Whether the data waits at the sender until the handler, or [`deliver`](super::deliver), names a sink.
     pub waits: bool,
 }
@@ -73,8 +74,8 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// A message that has arrived completely.
     #[inline(always)]
-    pub(crate) fn whole(source: u32, header: &'a [u8], came: Payload<'a>) -> Self {
-        Self { source, number: 0, header, len: came.len(), came: Some(came), waits: false }
+    pub(crate) fn whole(source: u32, header: &'a [u8], payload: Payload<'a>) -> Self {
+        Self { source, number: 0, header, len: payload.len(), payload: Some(payload), waits: false }
     }
 
     /// The data, if all of it arrived with the header. That of a long packet is copied for this, once, while a
@@ -82,7 +83,7 @@ impl<'a> Message<'a> {
     #[must_use]
     #[inline]
     pub fn data(&self) -> Option<&'a [u8]> {
-        self.came.map(Payload::bytes)
+        self.payload.map(Payload::bytes)
     }
 
     /// Identifies the message for [`deliver`](super::deliver) and [`abandon`](super::abandon), if it waits or has not
@@ -96,8 +97,8 @@ impl<'a> Message<'a> {
 /// The decision of a header handler.
 #[derive(Debug)]
 pub enum Delivery<J> {
-    /// The message is complete: the handler has taken what it needs from `data`. Data that has not arrived is
-    /// discarded, or not fetched.
+    /// The message is complete: the handler has read what it needs from `data`. Data that has not arrived is discarded,
+    /// or not fetched.
     Done,
     /// The data goes into this sink, and then the completion runs.
     Into(Sink, OnComplete<J>),
@@ -117,8 +118,8 @@ pub(crate) type DeferredFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<(
 pub enum OnComplete<J> {
     /// Runs in the dispatcher: short, without waiting or sending.
     Inline(InlineFn),
-    /// Runs after the dispatcher, with the job: may send and wait. While it waits other completions may run, nested at
-    /// most 8 deep; also while it sends a message that has to wait for room. Its error is returned by the wait in which it runs.
+    /// Runs after the dispatcher, with the job: may send and wait. While it waits, or sends a message that has to wait
+    /// for room, other completions may run, nested at most 8 deep. Its error is returned by the wait in which it runs.
     Deferred(DeferredFn<J>),
 }
 
@@ -147,10 +148,11 @@ impl<J> fmt::Debug for OnComplete<J> {
 
 pub(super) type Handler<J> = Rc<dyn Fn(Message<'_>) -> Delivery<J>>;
 
-/// Handlers by number, in one page for each upper byte in use, since the runtime's handlers have high numbers.
+/// Handlers by number, in one page for each value of the upper byte in use, since the runtime's handlers have high
+/// numbers.
 pub(super) struct Handlers<J> {
     pages: Vec<Option<Box<Page<J>>>>,
-    /// Numbers of the runtime's range that are in use no more, and the first that never was.
+    /// Numbers of the runtime's range that are free again, and the lowest number that was never used.
     freed: Vec<u16>,
     unused: u16,
 }
@@ -194,8 +196,8 @@ impl<J> Handlers<J> {
         self.freed.contains(&id)
     }
 
-    /// Gives a number back that was taken.
-    pub(super) fn give_back(&mut self, id: u16) {
+    /// Returns a number that [`take_free`](Self::take_free) has allocated.
+    pub(super) fn release(&mut self, id: u16) {
         self.freed.push(id);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use super::state::ActiveMessages;
 use crate::engine::Engine;
 
-/// An engine, and the active messages that its device carries. Part of a [`Job`](crate::Job), which derefs to it.
+/// An engine, and the active messages over its device. Part of a [`Job`](crate::Job), which derefs to it.
 #[derive(Debug)]
 pub struct Messenger {
     /// Dropped before the messages, since its device may be reading into their sinks.

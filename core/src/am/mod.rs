@@ -1,17 +1,18 @@
 //! Active messages: a header handler at the target names the destination of the data, and a completion handler runs
 //! when the data has arrived (LAPI; Banikazemi et al., "MPI-LAPI").
 //!
-//! Header handlers, and the `Quick` completions, run in the dispatcher's own context, one at a time: they must
-//! not wait and cannot send, for they are not given the job. `Later` completions run after the dispatcher has
-//! returned, get the job, and may send and wait.
+//! Header handlers, and `Inline` completions, run in the dispatcher's own context, one at a time:
+//! they must not wait and cannot send, for they are not given the job. `Deferred` completions
+//! run after the dispatcher has returned, get the job, and may send and wait.
 //!
 //! | message | packets |
 //! |---|---|
 //! | header and data fit into one packet | 1 |
 //! | longer, up to the device's [`eager`](crate::device::MessageCutOffs::eager) bytes | ⌈bytes / packet⌉ |
+//! | longer, contiguous, and fits into a [packet](crate::device::Capabilities::max_lent_packet) that the device sends from the caller's memory | 1, and the acknowledgement of the device |
 //! | longer still: rendezvous | a request to send (RTS) with the header; when the handler, or later [`deliver`], has named a sink, a clear to send (CTS); the data |
 //! | longer still, where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |
-//! | the same from 128 KiB on, where both ranks have a processor and share memory, and the sender is awake | RTS; the target's sink (SINK), into which the sender writes pieces while the target reads others; if it has written any, their number (WRITTEN); FIN |
+//! | the same from 128 KiB on, where both ranks have a processor and share memory, and the sender is awake | RTS; the target's sink (SINK), into which the sender writes segments while the target reads others; if it has written any, their number (WRITTEN); FIN |
 //! | to the rank itself | none: one copy from the source to the sink |
 //!
 //! The handlers of messages to one target run in the order of sending, whenever the data arrives. [`try_send`] and
@@ -55,7 +56,6 @@
 //! ```
 
 mod arrivals;
-mod came;
 mod claims;
 mod counter;
 mod data;
@@ -65,6 +65,7 @@ mod offer;
 mod outgoing;
 mod own;
 mod packet;
+mod payload;
 mod pieces;
 mod queue;
 mod read;
@@ -77,14 +78,14 @@ mod turn;
 mod unexpected;
 mod write;
 
-pub(crate) use came::Payload;
 pub use counter::{Counter, Counters};
 pub use handler::{HandlerId, InlineFn, Listening, Message, Token};
 pub use messenger::Messenger;
 pub(crate) use packet::user_header;
+pub(crate) use payload::Payload;
 pub(crate) use read::is_read_if_mapped;
 pub use receive::{abandon, deliver, is_held};
-pub(crate) use send::{SHORT_DATA, eager, notify, try_send_whole};
+pub(crate) use send::{SHORT_DATA, eager, is_eager, notify, try_send_whole};
 pub use send::{room, send, send_any, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Received, Sink, Source};
 pub(crate) use unexpected::Unexpected;

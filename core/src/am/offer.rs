@@ -8,12 +8,12 @@ use crate::device::{Block, Range};
 use crate::tracked::Track;
 use crate::wire::{Reader, Writer};
 
-/// Maximum number of blocks of offered memory: their addresses travel in one packet.
-pub(super) const OFFERED: usize = 192;
-/// The number of pieces that a sender reports which has failed to write one.
+/// Maximum number of blocks of offered memory, whose addresses have to fit into one packet.
+pub(super) const MAX_OFFERED_BLOCKS: usize = 192;
+/// The number of segments that a sender reports if it has failed to write one.
 pub(super) const FAILED: u64 = u64::MAX;
 
-/// The location of a message's data, or of its sink, in memory that a rank has lent.
+/// The location of a message's data, or of its sink, in memory that a rank has exported for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) key: Vec<u8>,
@@ -35,7 +35,7 @@ impl Offer {
             sum = sum.checked_add(range.len)?;
             ranges.push(range);
         }
-        (ranges.len() <= OFFERED).then_some(Self { key, ranges })
+        (ranges.len() <= MAX_OFFERED_BLOCKS).then_some(Self { key, ranges })
     }
 
     /// Length of the data in bytes.
@@ -61,41 +61,41 @@ pub(super) struct Reading {
     pub(super) pieces: Pieces,
     /// Counts the request in progress.
     pub(super) track: Rc<Track>,
-    /// Number of pieces that this rank has posted, and whether the next one is claimed.
+    /// Number of segments that this rank has posted, and whether the next one is claimed.
     pub(super) posted: u32,
     pub(super) claimed: bool,
     pub(super) lent: Option<LentSink>,
 }
 
-/// A sink into which the sender of the message may write pieces.
+/// A sink into which the sender of the message may write segments.
 pub(super) struct LentSink {
     pub(super) claims: Claims,
     /// Handle of the sink's registration.
     pub(super) sink: u64,
-    /// Number of pieces that the sender has written, or [`FAILED`].
+    /// Number of segments that the sender has written, or [`FAILED`].
     pub(super) written: u64,
 }
 
-/// Memory that this rank has lent to the target of a message.
+/// Memory that this rank has exported to the target of a message.
 pub(super) struct Offered {
     /// Handle of its registration.
     pub(super) region: u64,
-    /// The writes of pieces of the message, if the target has lent its sink.
+    /// The writes of segments of the message, if the target has exported its sink.
     pub(super) writing: Option<Box<Writing>>,
 }
 
-/// The writes of pieces of a message into the target's sink.
+/// The writes of segments of a message into the target's sink.
 pub(super) struct Writing {
     pub(super) sink: Offer,
-    /// The place of the claims: the key of the target's board, and the number of the message in it.
+    /// The location of the claims: the key of the target's claim table, and the number of the message in it.
     pub(super) board: (Vec<u8>, u64),
     pub(super) begun: Option<Write>,
-    /// Number of pieces that have been posted, and number of those that the target knows to be written.
+    /// Number of segments that have been posted, and number of those that have been reported to the target.
     pub(super) posted: u32,
     pub(super) reported: u32,
 }
 
-/// A message of which this rank writes pieces.
+/// A message of which this rank writes segments.
 pub(super) struct Write {
     pub(super) claims: Claims,
     /// The target's region.
@@ -120,14 +120,13 @@ impl Read {
         Self { offer, begun: None, cancelled: false }
     }
 
-    /// Whether the device reads.
+    /// Whether a request of the read is in progress.
     pub(super) fn is_in_progress(&self) -> bool {
         self.begun.as_ref().is_some_and(|begun| begun.track.open() > 0)
     }
 
-    /// Takes the sender's report of how many pieces it has written; `false` if those are more than this rank has left
-    /// to it.
-    #[must_use]
+    /// Records the sender's report of how many segments it has written; `false` if that is more than this rank has left
+    /// unclaimed.
     pub(super) fn was_written(&mut self, pieces: u64) -> bool {
         let Some(begun) = &mut self.begun else { return true };
         let own = begun.posted + u32::from(begun.claimed);
@@ -143,12 +142,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn offers_come_back_as_they_were() {
+    fn offers_round_trip() {
         let ranges = smallvec::smallvec![Range { offset: 0, len: 7 }, Range { offset: 1 << 40, len: 3 }];
         let offer = Offer { key: vec![1, 2, 3], ranges };
         let bytes = offer.write();
         assert_eq!((Offer::read(&bytes), offer.len()), (Some(offer), 10));
-        // Cut between two ranges, or behind the key, it is an offer of fewer bytes.
+        // Cut between two ranges, or after the key, the bytes are an offer of fewer bytes.
         assert!((0..bytes.len()).filter(|n| ![7, 23].contains(n)).all(|n| Offer::read(&bytes[..n]).is_none()));
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Queued {
     pub(super) waits: bool,
 }
 
-/// A message whose request to send has been sent.
+/// A message whose request to send (RTS) has been posted.
 pub(super) enum PendingRendezvous {
     /// The target has not answered; it may read the data if that is offered.
     Waiting { target: u32, lent: Lent, offered: Option<Offered> },
@@ -41,18 +41,18 @@ pub(super) enum PendingRendezvous {
 /// All outgoing messages of this rank.
 #[derive(Default)]
 pub(super) struct SendQueues {
-    /// Control messages by target. Each names the message that it is about, so messages sent later may overtake it. Here
-    /// and in the other queues by target, no queue is empty. If the queue to a target is full, a turn leaves the rest
-    /// of its queue.
+    /// Control messages by target. Each names the message to which it belongs, so messages sent later may overtake it.
+    /// In this map and the other maps of queues by target, no queue is empty. If the device's queue to a target is
+    /// full, a turn of progress leaves the remaining messages for that target queued.
     pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
-    /// An empty queue, whose memory the next one uses.
+    /// An empty queue, kept for its memory.
     pub(super) spare: VecDeque<Queued>,
     /// Messages whose request to send has been sent, by number.
     pub(super) asked: FxHashMap<u64, PendingRendezvous>,
     /// Numbers of the messages whose data is being sent, by target.
     pub(super) streams: FxHashMap<u32, VecDeque<u64>>,
-    /// Numbers of the messages whose targets have lent their sinks.
+    /// Numbers of the messages whose targets have exported their sinks.
     pub(super) writes: VecDeque<u64>,
     /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u64, (u32, Counter)>,

@@ -8,13 +8,13 @@ use rustc_hash::FxHashMap;
 
 use super::data::Data;
 use super::outgoing::Queued;
-use super::packet::{Prefix, REST};
+use super::packet::{Prefix, SHORT_BODY_WORDS};
 use crate::tracked::Track;
 
 /// A message of this rank to itself.
 pub(super) enum OwnMessage {
-    /// The header, and behind it the data, if they fit into a short packet.
-    Short(Prefix, [u64; REST]),
+    /// The header followed by the data, if they fit into a short packet.
+    Short(Prefix, [u64; SHORT_BODY_WORDS]),
     Long(Box<Queued>),
 }
 
@@ -22,7 +22,8 @@ pub(super) enum OwnMessage {
 #[derive(Default)]
 pub(super) struct OwnMessages {
     pub(super) queue: VecDeque<OwnMessage>,
-    /// The held messages, `None` for one that was cancelled, and whether each is claimed: it cannot be withdrawn.
+    /// The held messages, `None` for one that was cancelled, and whether each is claimed: a claimed message cannot be
+    /// withdrawn.
     pub(super) held: FxHashMap<u64, (Option<Box<Queued>>, bool)>,
 }
 
@@ -32,7 +33,7 @@ impl OwnMessages {
         held.map(|(_, claimed)| *claimed |= claim).is_some()
     }
 
-    /// Takes the data of the messages that `track` counts; with `withdraw`, except claimed ones.
+    /// Removes and returns the data of the messages that `track` counts; with `withdraw`, except claimed ones.
     pub(super) fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<Data> {
         let free = self.held.values_mut().filter(|(_, claimed)| !(withdraw && *claimed));
         let held = free.filter_map(|(message, _)| message.take_if(|message| message.data.is_of(track)));

@@ -7,8 +7,8 @@ use crate::device::SHORT_WORDS;
 pub(super) const PREFIX: usize = 24;
 /// Length of the prefix of a [`WHOLE`] message in bytes.
 pub(super) const WHOLE_PREFIX: usize = 8;
-/// Words of a short packet behind the prefix of a [`WHOLE`] message, for the user header and the data.
-pub(super) const REST: usize = SHORT_WORDS - WHOLE_PREFIX / 8;
+/// Words of a short packet after the prefix of a [`WHOLE`] message, for the user header and the data.
+pub(super) const SHORT_BODY_WORDS: usize = SHORT_WORDS - WHOLE_PREFIX / 8;
 /// The operation that errors of the sender name.
 pub(super) const OP: &str = "send an active message";
 
@@ -22,20 +22,20 @@ pub(super) const ACKNOWLEDGE: u8 = 3;
 pub(super) const RTS: u8 = 4;
 /// Clear to send: how many of the first bytes of the data the target wants.
 pub(super) const CTS: u8 = 5;
-/// The sender need not keep the data of a message any longer.
+/// The data of a message is no longer needed at its sender.
 pub(super) const FIN: u8 = 6;
 /// The data of a message will not arrive completely; if the number is [`WITHDRAW`], the message is cancelled only if it
 /// is held.
 pub(super) const CANCEL: u8 = 7;
 pub(super) const WITHDRAW: u64 = 1;
-/// The target has lent the sink of a message that it reads: the place of the claims, the key of the target's board, and
-/// the location of the sink.
+/// The target has exported the sink of a message that it reads: the location of the claims, the key of the target's
+/// claim table, and the location of the sink.
 pub(super) const SINK: u8 = 8;
-/// The sender has written this number of pieces of a message into its lent sink so far, or has failed to write one, and
-/// writes no more.
+/// The sender has written this number of segments of a message into its exported sink so far, or has failed to write
+/// one and writes no more.
 pub(super) const WRITTEN: u8 = 9;
-/// A message in one packet, to which no other packet refers: the user header and all data. Its prefix is only the first
-/// word of the others' prefix; the length of the packet implies that of the data.
+/// A message in one packet: the user header and all data. No other packet refers to it, so its prefix is only the first
+/// word of the prefix of other kinds; the length of the packet implies that of the data.
 pub(super) const WHOLE: u8 = 10;
 
 /// The prefix of a packet.
@@ -47,9 +47,9 @@ pub(super) struct Prefix {
     /// The counter to increment at the target, or 0.
     pub(super) target: u32,
     /// `FIRST`, `RTS`, `WHOLE`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 plus the
-    /// index of the error's kind. `SINK`: place of the claims. `WRITTEN`: number of pieces.
+    /// index of the error's kind. `SINK`: location of the claims. `WRITTEN`: number of segments.
     pub(super) number: u64,
-    /// The sender's number of the message, of 63 bits; 0 for a message that no packet has to refer to.
+    /// The sender's number of the message, of 63 bits; 0 for a message to which no packet has to refer.
     pub(super) message: u64,
     /// Whether the target acknowledges that it has completed the message.
     pub(super) acknowledged: bool,
@@ -70,7 +70,7 @@ impl Prefix {
     }
 
     /// Prefix of a packet that refers to a known message.
-    pub(super) fn about(kind: u8, message: u64, number: u64) -> Self {
+    pub(super) fn control(kind: u8, message: u64, number: u64) -> Self {
         Self { kind, header_len: 0, handler: 0, target: 0, number, message, acknowledged: false }
     }
 

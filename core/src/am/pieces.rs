@@ -1,4 +1,4 @@
-//! Pieces of a message that is copied between two memories: its blocks, and the lengths at which it is cut.
+//! Segments of a message that is copied between two memories: its blocks, and the lengths at which it is cut.
 
 use smallvec::smallvec;
 
@@ -6,17 +6,18 @@ use crate::device::Block;
 pub(super) use crate::device::parts::{Parts, cut};
 use crate::error::Result;
 
-/// Shortest piece of a message that both ranks copy: to claim a piece costs the transfer of a cache line, which takes
-/// as long as copying some KiB.
+/// Minimum length of a segment of a message that both ranks copy: claiming a segment costs the transfer of a cache
+/// line, which takes as long as copying some KiB.
 const MIN_PIECE_BYTES: usize = 64 << 10;
-/// Longest piece of such a message: a rank waits for the last piece of the other.
+/// Maximum length of a segment of such a message: at the end of a message, a rank may have to wait while the other rank
+/// copies its last segment.
 const MAX_PIECE_BYTES: usize = 256 << 10;
-/// Pieces into which a message is cut if both limits permit.
-const USUAL: usize = 16;
-/// Bytes of a message that a rank copies in one turn of progress.
-pub(super) const TURN: usize = 4 << 20;
+/// Number of segments into which a message is cut if both limits permit.
+const DEFAULT_PIECES: usize = 16;
+/// Number of bytes of a message that a rank copies in one turn of progress.
+pub(super) const BYTES_PER_TURN: usize = 4 << 20;
 
-/// The pieces of a message, all but the last of the same length.
+/// The segments of a message, all but the last of the same length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     len: usize,
@@ -24,13 +25,13 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// The pieces of a message of `len` bytes that both ranks copy: the same at both. `None` if there is only one.
+    /// The segments of a message of `len` bytes that both ranks copy: the same at both. `None` if there is only one.
     pub(super) fn shared(len: usize) -> Option<Self> {
-        let piece = (len / USUAL).next_multiple_of(4096).clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES);
+        let piece = (len / DEFAULT_PIECES).next_multiple_of(4096).clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES);
         (len >= 2 * piece).then_some(Self { len, piece })
     }
 
-    /// Pieces of `piece` bytes.
+    /// Segments of `piece` bytes.
     pub(super) fn of(len: usize, piece: usize) -> Self {
         Self { len, piece }
     }
@@ -39,37 +40,37 @@ impl Pieces {
         self.len.div_ceil(self.piece) as u32
     }
 
-    /// Byte offset and length of a piece.
+    /// Byte offset and length of a segment.
     pub(super) fn nth(&self, number: u32) -> (usize, usize) {
         let from = number as usize * self.piece;
         (from, self.piece.min(self.len - from))
     }
 }
 
-/// The nonempty blocks of the first `len` bytes, if they are at most `most`: `one`, if it is known, which has at least
-/// that length, else those that `look_up` finds.
+/// The nonempty blocks of the first `len` bytes, if there are at most `max_blocks`: the block `single`, if given, which
+/// has at least that length, else the blocks that `look_up` returns.
 pub(super) fn few_blocks(
     len: usize,
-    most: usize,
-    one: Option<Block>,
+    max_blocks: usize,
+    single: Option<Block>,
     mut look_up: impl FnMut(usize, usize, &mut Vec<Block>) -> Result<()>,
 ) -> Result<Option<Parts<Block>>> {
-    if let Some(block) = one.filter(|_| len > 0) {
+    if let Some(block) = single.filter(|_| len > 0) {
         return Ok(Some(smallvec![Block { len, ..block }]));
     }
-    let (mut all, mut some) = (Parts::<Block>::new(), Vec::new());
+    let (mut all, mut found) = (Parts::<Block>::new(), Vec::new());
     let (mut from, mut window) = (0, 4096);
     while from < len {
         let now = window.min(len - from);
-        look_up(from, now, &mut some)?;
-        for block in some.drain(..).filter(|block| block.len > 0) {
+        look_up(from, now, &mut found)?;
+        for block in found.drain(..).filter(|block| block.len > 0) {
             match all.last_mut() {
-                // A block that was split by the window.
+                // A block that the window of the look-up has split.
                 Some(last) if last.base.wrapping_add(last.len) == block.base => last.len += block.len,
                 _ => all.push(block),
             }
         }
-        if all.len() > most {
+        if all.len() > max_blocks {
             return Ok(None);
         }
         from += now;
@@ -109,7 +110,7 @@ mod tests {
                 prop_assert!(all.len() >= 2 && all.windows(2).all(|two| two[0].0 + two[0].1 == two[1].0));
                 prop_assert!(all[0].0 == 0 && all.last().is_some_and(|(from, len)| *len > 0 && from + len == pieces.len));
             }
-            // Ranges with gaps, cut into pieces and put together.
+            // Ranges with gaps, cut into segments and put together.
             let mut offset = 0;
             let place = |len: &usize| {
                 offset += len + 5;

@@ -10,7 +10,7 @@ use super::messenger::Messenger;
 use super::offer::{Offered, Writing};
 use super::outgoing::PendingRendezvous;
 use super::packet::{CANCEL, OP, Prefix, WITHDRAW};
-use super::state::OUT;
+use super::state::PACKETS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
@@ -34,9 +34,9 @@ impl ActiveMessages {
                 let wanted = wanted as usize;
                 out.asked.insert(number, PendingRendezvous::Streaming { target, lent, wanted, sent: 0 });
                 out.streams.entry(target).or_default().push_back(number);
-                self.mark(OUT);
+                self.mark(PACKETS);
                 drop(out);
-                take_back(job, offered, true);
+                release_offered(job, offered, true);
                 Ok(())
             }
             other => {
@@ -48,7 +48,7 @@ impl ActiveMessages {
         }
     }
 
-    /// Handles a sink that the target of a message has lent for this rank to write pieces of the message into.
+    /// Handles a sink that the target of a message has exported for this rank to write segments of the message into.
     pub(super) fn sink_lent(&self, source: u32, number: u64, claims: u64, sink: &[u8]) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         match out.asked.get_mut(&number) {
@@ -58,7 +58,7 @@ impl ActiveMessages {
                 let writing = Writing::read(claims, sink, lent.source.len());
                 offered.writing = Some(Box::new(writing.ok_or_else(|| unknown(source, "malformed sink"))?));
                 out.writes.push_back(number);
-                self.mark(OUT);
+                self.mark(PACKETS);
                 Ok(())
             }
             // The message was cancelled meanwhile.
@@ -67,9 +67,9 @@ impl ActiveMessages {
         }
     }
 
-    /// Handles the end of a message: its target does not need the data any more, or `code` - 1 is the index of the
-    /// error kind that kept the target from taking it.
-    pub(super) fn taken(&self, job: &Messenger, source: u32, number: u64, code: u64) -> Result<()> {
+    /// Handles the end of a message: its target no longer needs the data, or could not receive it because of the error
+    /// kind with index `code` - 1.
+    pub(super) fn finished_by_target(&self, job: &Messenger, source: u32, number: u64, code: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         let (lent, offered) = match out.asked.remove(&number) {
             Some(PendingRendezvous::Waiting { target, lent, offered }) if target == source => (lent, offered),
@@ -83,22 +83,22 @@ impl ActiveMessages {
             out.awaited.remove(&number);
         }
         drop(out);
-        take_back(job, offered, true);
+        release_offered(job, offered, true);
         match code.checked_sub(1) {
             None => lent.complete(),
             Some(code) => {
                 let kind = usize::try_from(code).ok().and_then(|code| ErrorKind::ALL.get(code).copied());
                 let e = Error::new(kind.unwrap_or(ErrorKind::Protocol), OP).peer(source);
-                lent.fail(&e.cause("the target did not receive the message, and reports the cause"));
+                lent.fail(&e.cause("the target could not receive the message and reported this error kind"));
             }
         }
         Ok(())
     }
 
-    /// Withdraws those messages that `track` counts of which no byte has been sent and whose targets have not named a
+    /// Withdraws messages that `track` counts, if no byte of them has been sent and their targets have not named a
     /// sink: they end with `Aborted`, at once or when the target has confirmed. The others continue.
     pub(crate) fn withdraw(&self, track: &Rc<Track>) {
-        let withdrawn = Error::new(ErrorKind::Aborted, OP).cause("the message was withdrawn");
+        let withdrawn = Error::new(ErrorKind::Aborted, OP).cause("the sender cancelled the message");
         self.cancel_own(track, Some(&withdrawn));
         let mut out = self.outgoing.borrow_mut();
         let mut taken = Vec::new();
@@ -116,14 +116,14 @@ impl ActiveMessages {
             .filter(|(_, asked)| matches!(asked, PendingRendezvous::Waiting { .. }) && asked.is_of(track));
         let questions: Vec<(u64, u32)> = asked.map(|(number, asked)| (*number, asked.target())).collect();
         for (number, target) in questions {
-            out.control.entry(target).or_default().push_back(Prefix::about(CANCEL, number, WITHDRAW));
-            self.mark(OUT);
+            out.control.entry(target).or_default().push_back(Prefix::control(CANCEL, number, WITHDRAW));
+            self.mark(PACKETS);
         }
         drop(out);
         taken.into_iter().for_each(|message| message.data.fail(&withdrawn));
     }
 
-    /// Targets and lengths of the eager messages that `track` counts and of which no byte has been sent.
+    /// Targets and lengths of the eager messages that `track` counts, if no byte of them has been sent.
     pub(crate) fn unsent(&self, track: &Rc<Track>) -> Vec<(u32, usize)> {
         let out = self.outgoing.borrow();
         let all = out.queues.iter().flat_map(|(target, queue)| queue.iter().map(|message| (*target, message)));
@@ -131,7 +131,7 @@ impl ActiveMessages {
         unsent.map(|(target, message)| (target, message.data.len())).collect()
     }
 
-    /// Cancels the messages that `track` counts: afterwards their memory is not read any more.
+    /// Cancels the messages that `track` counts: afterwards their memory is no longer read.
     pub(crate) fn cancel(&self, job: &Messenger, track: &Rc<Track>) {
         self.cancel_own(track, None);
         let mut out = self.outgoing.borrow_mut();
@@ -168,18 +168,18 @@ impl ActiveMessages {
         for (number, target) in partly {
             out.awaited.remove(&number);
             out.asked.insert(number, PendingRendezvous::Cancelled(target));
-            out.control.entry(target).or_default().push_back(Prefix::about(CANCEL, number, 0));
-            self.mark(OUT);
+            out.control.entry(target).or_default().push_back(Prefix::control(CANCEL, number, 0));
+            self.mark(PACKETS);
         }
         drop(out);
-        revoked.into_iter().for_each(|offered| take_back(job, offered, false));
+        revoked.into_iter().for_each(|offered| release_offered(job, offered, false));
         cancelled.into_iter().for_each(Data::cancel);
     }
 }
 
-/// Takes back memory that was lent for a target to read, and ends this rank's writes of the same message. `is_read`: the
-/// target will not read it any more; otherwise a read that has begun ends there with an error.
-pub(super) fn take_back(job: &Messenger, offered: Option<Offered>, is_read: bool) {
+/// Releases memory that was exported for a target to read, and ends this rank's writes of the same message. `is_read`:
+/// the target reads it no longer; otherwise a read in progress ends there with an error.
+pub(super) fn release_offered(job: &Messenger, offered: Option<Offered>, is_read: bool) {
     let Some(Offered { region, writing }) = offered else { return };
     if let Some(writing) = writing {
         writing.end(job);
@@ -190,16 +190,16 @@ pub(super) fn take_back(job: &Messenger, offered: Option<Offered>, is_read: bool
     release(job, region);
 }
 
-/// Releases memory that was lent for one message.
+/// Releases memory that was exported for one message.
 pub(super) fn release(job: &Messenger, region: u64) {
-    // SAFETY: registered for one message, which is over; the memory is the caller's own.
+    // SAFETY: registered for one message, which has ended; the memory is the caller's own.
     if let Err(e) = unsafe { job.device().release(region) } {
-        tracing::warn!("the memory of a message was not taken back: {e}");
+        tracing::warn!("the region exported for a message could not be released: {e}");
     }
 }
 
 fn unknown(source: u32, what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "receive an active message")
         .peer(source)
-        .cause(format!("{what} of a message that this rank did not send there"))
+        .cause(format!("the peer sent a {what} for a message that this rank never sent to it"))
 }

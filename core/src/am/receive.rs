@@ -1,13 +1,13 @@
 //! The receiving side: parses packets, and runs handlers and completions.
 
 use super::arrivals::{Arrival, Envelope};
-use super::came::Payload;
 use super::handler::{Handler, Message, Token};
 use super::messenger::Messenger;
 use super::offer::{Offer, Read};
 use super::packet::{
     ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WHOLE, WHOLE_PREFIX, WITHDRAW, WRITTEN,
 };
+use super::payload::Payload;
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 const OP: &str = "receive an active message";
 
-fn garbage(source: u32, why: &str) -> Error {
+fn malformed(source: u32, why: &str) -> Error {
     Error::new(ErrorKind::Protocol, OP).peer(source).cause(why.to_owned())
 }
 
@@ -29,23 +29,23 @@ impl Offer {
             return Ok(None);
         }
         let offer = Self::read(bytes).filter(|offer| offer.len() == len);
-        offer.map(Some).ok_or_else(|| garbage(source, "malformed place of the data"))
+        offer.map(Some).ok_or_else(|| malformed(source, "malformed remote address in the message's header"))
     }
 }
 
-/// Ends a message that has arrived in part, when its handler panics: one that waits is refused at its sender, and the other
-/// packets of another are discarded.
+/// Ends a message that has arrived in part, when its handler panics: one that waits is refused at its sender, and the
+/// remaining packets of any other are discarded.
 struct Refused<'a> {
     am: &'a ActiveMessages,
     token: Token,
     len: usize,
     /// Bytes that have arrived; `None` if the message waits.
-    came: Option<usize>,
+    filled: Option<usize>,
 }
 
 impl Drop for Refused<'_> {
     fn drop(&mut self) {
-        let Some(filled) = self.came else { return self.am.finish_at_sender(self.token, Some(ErrorKind::Aborted)) };
+        let Some(filled) = self.filled else { return self.am.finish_at_sender(self.token, Some(ErrorKind::Aborted)) };
         if filled < self.len {
             let mut filling = Filling::discarding(self.len, None);
             filling.filled = filled;
@@ -89,7 +89,7 @@ impl ActiveMessages {
             }
             Some((p, [])) if p.kind == MORE => {
                 let (token, len) = (Token { source, number: p.message }, packet.len() - PREFIX);
-                return self.more(token, p.number, len, |filling| filling.take_unread(packet, PREFIX));
+                return self.receive_segment(token, p.number, len, |filling| filling.take_unread(packet, PREFIX));
             }
             _ => {}
         }
@@ -104,11 +104,11 @@ impl ActiveMessages {
         source: u32,
         p: &Prefix,
         header: &[u8],
-        came: Payload<'_>,
+        payload: Payload<'_>,
     ) -> Result<()> {
-        match handler(Message::whole(source, header, came)) {
+        match handler(Message::whole(source, header, payload)) {
             Delivery::Done => self.finished(source, p.target, p.acknowledges()),
-            other => self.whole(source, p, came, other),
+            other => self.whole(source, p, payload, other),
         }
     }
 
@@ -126,51 +126,53 @@ impl ActiveMessages {
     /// Handles all packets that are not whole messages, and malformed ones.
     #[inline(never)]
     fn dispatch_other(&self, job: &Messenger, source: u32, bytes: &[u8]) -> Result<()> {
-        let Some((p, rest)) = Prefix::read(bytes) else { return Err(garbage(source, "shorter than its prefix")) };
+        let Some((p, rest)) = Prefix::read(bytes) else {
+            return Err(malformed(source, "a packet is shorter than its prefix"));
+        };
         let token = Token { source, number: p.message };
         match p.kind {
             WHOLE | FIRST | RTS => {
                 let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len)) else {
-                    return Err(garbage(source, "header longer than the packet"));
+                    return Err(malformed(source, "a header is longer than its packet"));
                 };
                 let waits = p.kind == RTS;
                 if p.number > MAX_MESSAGE || (!waits && data.len() as u64 > p.number) {
-                    return Err(garbage(source, "data longer than announced"));
+                    return Err(malformed(source, "the message is longer than announced, or than the maximum length"));
                 }
                 if self.arrivals.borrow().open.contains_key(&token) {
-                    return Err(garbage(source, "message number used twice"));
+                    return Err(malformed(source, "the number of a message is already in use"));
                 }
                 let envelope =
                     Envelope { token, len: p.number as usize, target: p.target, acknowledged: p.acknowledged };
-                let came = if waits { Err(Offer::of(data, envelope.len, source)?) } else { Ok(data) };
-                self.begin(envelope, &p, header, came)
+                let first = if waits { Err(Offer::of(data, envelope.len, source)?) } else { Ok(data) };
+                self.begin(envelope, &p, header, first)
             }
-            MORE => self.more(token, p.number, rest.len(), |filling| _ = filling.take(rest)),
+            MORE => self.receive_segment(token, p.number, rest.len(), |filling| _ = filling.take(rest)),
             CANCEL => self.cancelled(token, p.number == WITHDRAW),
             ACKNOWLEDGE => self.acknowledged(source, p.message),
             CTS => self.clear_to_send(job, source, p.message, p.number),
-            FIN => self.taken(job, source, p.message, p.number),
+            FIN => self.finished_by_target(job, source, p.message, p.number),
             SINK => self.sink_lent(source, p.message, p.number, rest),
             WRITTEN => self.was_written(token, p.number),
-            _ => Err(garbage(source, "unknown kind")),
+            _ => Err(malformed(source, "unknown kind")),
         }
     }
 
-    /// Begins a message that has arrived in part: `came` is its first data, or for a message that waits at its sender
-    /// the sender's offer, if any.
+    /// Begins a message that has arrived in part. `first` is its first data; for a message that waits at its sender, it
+    /// is the sender's offer, if any.
     fn begin(
         &self,
         envelope: Envelope,
         p: &Prefix,
         header: &[u8],
-        came: std::result::Result<&[u8], Option<Offer>>,
+        first: std::result::Result<&[u8], Option<Offer>>,
     ) -> Result<()> {
         let token = envelope.token;
-        let (came, offer) = match came {
-            Ok(came) => (Some(came), None),
+        let (first, offer) = match first {
+            Ok(first) => (Some(first), None),
             Err(offer) => (None, offer),
         };
-        let waits = came.is_none();
+        let waits = first.is_none();
         let handler = match self.handler_for(p.handler, token.source) {
             Ok(handler) => handler,
             Err(e) => {
@@ -181,8 +183,8 @@ impl ActiveMessages {
             }
         };
         let message =
-            Message { source: token.source, number: token.number, header, len: envelope.len, came: None, waits };
-        let refused = Refused { am: self, token, len: envelope.len, came: came.map(<[u8]>::len) };
+            Message { source: token.source, number: token.number, header, len: envelope.len, payload: None, waits };
+        let refused = Refused { am: self, token, len: envelope.len, filled: first.map(<[u8]>::len) };
         let delivery = handler(message);
         std::mem::forget(refused);
         let (sink, then, held) = match delivery {
@@ -194,7 +196,7 @@ impl ActiveMessages {
             Delivery::Done => (Sink::discard(), None, false),
             Delivery::Into(sink, then) => (sink, Some(then), false),
         };
-        let Some(data) = came else { return self.fetch(envelope, offer, sink, then) };
+        let Some(data) = first else { return self.fetch(envelope, offer, sink, then) };
         self.receive(envelope, Filling::beginning(sink, envelope.len, Payload::Bytes(data)), then, held)
     }
 
@@ -241,7 +243,7 @@ impl ActiveMessages {
         let (token, expected) = (envelope.token, filling.kept);
         let arrival = Arrival::Coming { envelope, filling, expected, then, held: false };
         self.arrivals.borrow_mut().open.insert(token, arrival);
-        self.control(token.source, &Prefix::about(CTS, token.number, expected as u64));
+        self.control(token.source, &Prefix::control(CTS, token.number, expected as u64));
     }
 
     /// Advances the reads of offered messages; returns whether any began or ended.
@@ -255,7 +257,7 @@ impl ActiveMessages {
         for _ in 0..count {
             let mut arrivals = self.arrivals.borrow_mut();
             if self.reads.open() == arrivals.offered.len() {
-                // All of them wait for their device.
+                // Every offered message has a read in progress.
                 break;
             }
             let Some(token) = arrivals.offered.pop_front() else { break };
@@ -287,10 +289,10 @@ impl ActiveMessages {
                     arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, read });
                     arrivals.offered.push_back(token);
                 }
-                // The outcome of the read does not matter: the sender may have changed the data before it was read.
+                // Whether the read succeeded does not matter: the sender may have changed the data before it was read.
                 _ if read.cancelled => {
                     self.finish_at_sender(token, None);
-                    self.complete(envelope, then, Err(taken_back()))?;
+                    self.complete(envelope, then, Err(cancelled()))?;
                 }
                 Ok(Step::Done) => {
                     self.finish_at_sender(token, None);
@@ -299,7 +301,10 @@ impl ActiveMessages {
                 Ok(Step::Packets) => self.ask(envelope, filling, then),
                 // The sender may have cancelled the message, which asking for packets reveals.
                 Err(e) => {
-                    tracing::debug!("a message of rank {} comes in packets: {e}", token.source);
+                    tracing::debug!(
+                        "the message of rank {} cannot be read from its memory and is requested in packets: {e}",
+                        token.source
+                    );
                     self.ask(envelope, filling, then);
                 }
             }
@@ -310,15 +315,15 @@ impl ActiveMessages {
         Ok(any)
     }
 
-    /// Handles a piece of `len` bytes, which `take` consumes.
-    fn more(&self, token: Token, offset: u64, len: usize, take: impl FnOnce(&mut Filling)) -> Result<()> {
+    /// Handles a segment of `len` bytes, which `take` consumes.
+    fn receive_segment(&self, token: Token, offset: u64, len: usize, take: impl FnOnce(&mut Filling)) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         let Some(Arrival::Coming { filling, expected, held, .. }) = arrivals.open.get_mut(&token) else {
-            return Err(garbage(token.source, "a piece outside of the message"));
+            return Err(malformed(token.source, "received a segment of a message that is not in progress"));
         };
         let left = *expected - filling.filled;
         if filling.filled as u64 != offset || len == 0 || len > left {
-            return Err(garbage(token.source, "a piece outside of the message"));
+            return Err(malformed(token.source, "received a segment out of order, or past the end of its message"));
         }
         take(filling);
         if len < left || *held {
@@ -332,18 +337,23 @@ impl ActiveMessages {
         }
     }
 
-    /// Handles the number of pieces that the sender has written into a lent sink; the message may have ended meanwhile.
+    /// Handles the number of segments that the sender has written into an exported sink; the message may have ended
+    /// meanwhile.
     fn was_written(&self, token: Token, pieces: u64) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         let Some(Arrival::Offered { read, .. }) = arrivals.open.get_mut(&token) else { return Ok(()) };
-        if read.was_written(pieces) { Ok(()) } else { Err(garbage(token.source, "more pieces than were left")) }
+        if read.was_written(pieces) {
+            Ok(())
+        } else {
+            Err(malformed(token.source, "the sender reported more written segments than the message has left"))
+        }
     }
 
     /// Handles a message that its sender cancels; with `withdrawn` it is cancelled only if it is held.
     fn cancelled(&self, token: Token, withdrawn: bool) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         match arrivals.open.get_mut(&token) {
-            // The sender of a message that is gone was answered when it withdrew the message.
+            // The sender of a message in state `Gone` was answered when it withdrew the message.
             Some(Arrival::Gone(_)) => return Ok(()),
             Some(Arrival::Held { claimed: false, .. }) => {}
             _ if withdrawn => return Ok(()),
@@ -354,19 +364,19 @@ impl ActiveMessages {
             }
             _ => {}
         }
-        // An unknown message has ended here already.
+        // An unknown message has already ended at this rank.
         let Some(arrival) = arrivals.open.remove(&token) else { return Ok(()) };
         drop(arrivals);
         self.finish_at_sender(token, withdrawn.then_some(ErrorKind::Aborted));
         let (envelope, then) = match arrival {
             Arrival::Held { envelope, .. } | Arrival::Gone(envelope) | Arrival::Coming { envelope, held: true, .. } => {
-                // A later `deliver` reports it.
+                // A later `deliver` of the held message reports the cancellation.
                 self.arrivals.borrow_mut().open.insert(token, Arrival::Gone(envelope));
                 return Ok(());
             }
             Arrival::Offered { envelope, then, .. } | Arrival::Coming { envelope, then, .. } => (envelope, then),
         };
-        self.complete(envelope, then, Err(taken_back()))
+        self.complete(envelope, then, Err(cancelled()))
     }
 
     /// Ends a message, with its data or an error: runs its completion and increments its counters.
@@ -394,11 +404,11 @@ impl ActiveMessages {
         if failed { Ok(()) } else { self.finished(token.source, target, number) }
     }
 
-    /// Tells the sender of a waiting message that its data is no longer needed, or why it was not taken.
+    /// Notifies the sender of a waiting message that its data is no longer needed, or why it could not be received.
     fn finish_at_sender(&self, token: Token, why: Option<ErrorKind>) {
         let code = why.and_then(|why| ErrorKind::ALL.iter().position(|kind| *kind == why));
         let number = code.map_or(0, |code| code as u64 + 1);
-        self.control(token.source, &Prefix::about(FIN, token.number, number));
+        self.control(token.source, &Prefix::control(FIN, token.number, number));
     }
 }
 
@@ -406,10 +416,10 @@ fn cannot_hold(source: u32) -> Error {
     Error::new(ErrorKind::BadArgument, "hold a message")
         .peer(source)
         .cause("the message's data has arrived")
-        .remedy("take it from `Message::data`, or give the message a buffer")
+        .remedy("read the data from `Message::data`, or pass a buffer to receive into")
 }
 
-pub(super) fn taken_back() -> Error {
+pub(super) fn cancelled() -> Error {
     Error::new(ErrorKind::Aborted, OP).cause("the sender has cancelled the message")
 }
 
@@ -452,7 +462,7 @@ pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: OnComplete) -> R
     drop(arrivals);
     match arrival {
         Some(Arrival::Held { envelope, offer, .. }) => am.fetch(envelope, offer, sink, Some(then)),
-        Some(Arrival::Gone(envelope)) => am.complete(envelope, Some(then), Err(taken_back())),
+        Some(Arrival::Gone(envelope)) => am.complete(envelope, Some(then), Err(cancelled())),
         Some(Arrival::Coming { envelope, filling, .. }) => am.receive(envelope, filling.moved(sink), Some(then), false),
         _ => Ok(()),
     }
@@ -461,12 +471,12 @@ pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: OnComplete) -> R
 pub(super) fn not_held(token: Token) -> Error {
     Error::new(ErrorKind::BadArgument, "deliver a held message")
         .peer(token.source)
-        .cause(format!("message {} is not held", token.number))
-        .remedy("deliver each held message once")
+        .cause(format!("message {} is not held by the handler, or was already delivered", token.number))
+        .remedy("deliver each held message exactly once")
 }
 
 /// Abandons a message that has not arrived completely, held or not: its completion does not run, and the memory of its
-/// sink is not accessed any more. Returns whether there was such a message.
+/// sink is no longer accessed. Returns whether there was such a message.
 pub fn abandon(job: &Messenger, token: Token) -> bool {
     let am = job.active_messages();
     if token.source == job.rank_number() {
@@ -494,7 +504,8 @@ pub fn abandon(job: &Messenger, token: Token) -> bool {
             arrivals.open.insert(token, rest);
             Some((filling, then))
         }
-        // A held message that is whole: it counts like one whose last packet arrives after this call.
+        // A held message whose data has arrived completely: it is counted as if its last packet arrived after this
+        // call.
         Some(Arrival::Coming { envelope, filling, .. }) => {
             drop(arrivals);
             if let Err(e) = am.complete(envelope, None, filling.received()) {

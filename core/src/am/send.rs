@@ -11,9 +11,9 @@ use super::handler::HandlerId;
 use super::messenger::Messenger;
 use super::outgoing::{Queued, SendQueues};
 use super::own::OwnMessage;
-use super::packet::{OP, PREFIX, Prefix, REST, WHOLE_PREFIX};
+use super::packet::{OP, PREFIX, Prefix, SHORT_BODY_WORDS, WHOLE_PREFIX};
 use super::sink::Source;
-use super::state::{OUT, OWN};
+use super::state::{OWN, PACKETS};
 use super::turn::drain;
 use super::{MAX_HEADER, MAX_MESSAGE};
 use crate::device::{Block, Operation, Packet, ShortPacket};
@@ -21,17 +21,18 @@ use crate::engine::CancelOnDrop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
-/// Maximum number of messages whose data is copied at a time; beyond it data stays in the caller's memory.
-const MOST_COPIED: usize = 1024;
+/// Maximum number of messages whose data is copied at a time; the data of further messages stays in the caller's
+/// memory.
+const MAX_COPIED_MESSAGES: usize = 1024;
 
-/// Sends an active message. When it returns, the buffer is free; the message arrives in the order of sending with
-/// respect to other messages to the same target. The buffer of a message that waits at its sender (rendezvous) is free
-/// only when the target has taken it, so the target has to enter the runtime.
+/// Sends an active message. When the call returns, the buffer is reusable; messages to one target arrive in the order
+/// of sending. The buffer of a message that waits at its sender (rendezvous) is reusable only when the target has
+/// received the data, so the target has to enter the runtime.
 ///
 /// # Errors
 /// `BadArgument` for a header above [`MAX_HEADER`] bytes, data above 2^40 bytes, or a handler of the runtime
 /// ([`HandlerId::RUNTIME`]), `NoSuchRank`, `PeerLost`; for a message that waits at its sender also the error that
-/// prevented the target from taking it.
+/// prevented the target from receiving it.
 #[inline]
 pub fn send(
     job: &Messenger,
@@ -49,7 +50,8 @@ pub fn send(
 /// Sends like [`send`], also to a handler of the runtime.
 ///
 /// # Safety
-/// A handler of the runtime gets header and data as it expects them, and at a time when it can process them.
+/// If the handler is one of the runtime, header and data have the format that it expects, and it can process them when
+/// they arrive.
 ///
 /// # Errors
 /// Those of [`send`].
@@ -62,8 +64,8 @@ pub unsafe fn send_any(
     counters: Counters<'_>,
 ) -> Result<()> {
     job.running(OP)?;
-    if header.len().saturating_add(data.len()) <= 8 * REST && counters.completion.is_none() {
-        // The packet is built in registers: a store in pieces cannot be forwarded to a load of the whole word.
+    if header.len().saturating_add(data.len()) <= 8 * SHORT_BODY_WORDS && counters.completion.is_none() {
+        // The packet is built in registers: several partial stores cannot be forwarded to a load of the whole word.
         let prefix = Prefix::of_whole(handler, header.len(), data.len(), counters.target.unwrap_or(0));
         if send_short(job, target, prefix, joined(header, data))? {
             counters.origin.inspect(|c| c.increment());
@@ -73,14 +75,14 @@ pub unsafe fn send_any(
     send_other(job, target, handler, header, data, counters)
 }
 
-/// Sends a message of one short packet, of which `words` are header and data; `false` if the queue is full, messages
-/// before it are queued, or there is no such rank. Its callers have checked that calls are not refused.
+/// Sends a message of one short packet, whose header and data are `words`; `false` if the queue is full, earlier
+/// messages are queued, or there is no such rank. Its callers have checked that calls are not refused.
 #[inline(always)]
-fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) -> Result<bool> {
+fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; SHORT_BODY_WORDS]) -> Result<bool> {
     let am = job.active_messages();
     if target == job.rank_number() {
         let mut own = am.own.borrow_mut();
-        let room = own.queue.len() < MOST_COPIED;
+        let room = own.queue.len() < MAX_COPIED_MESSAGES;
         if room {
             own.queue.push_back(OwnMessage::Short(prefix, words));
             am.mark(OWN);
@@ -96,24 +98,24 @@ fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) 
     job.try_send(target, Operation::Packet(Packet::Short(&packet)))
 }
 
-/// Concatenates two slices, of together at most 8 * `REST` bytes, into words.
+/// Concatenates two slices, of together at most 8 * `SHORT_BODY_WORDS` bytes, into words.
 #[inline(always)]
-fn joined(header: &[u8], data: &[u8]) -> [u64; REST] {
+fn joined(header: &[u8], data: &[u8]) -> [u64; SHORT_BODY_WORDS] {
     if header.is_empty() {
         return words_of(data);
     }
     if data.is_empty() {
         return words_of(header);
     }
-    let mut bytes = [0; 8 * REST];
+    let mut bytes = [0; 8 * SHORT_BODY_WORDS];
     bytes[..header.len()].copy_from_slice(header);
     bytes[header.len()..][..data.len()].copy_from_slice(data);
     words_of(&bytes)
 }
 
 #[inline(always)]
-fn words_of(bytes: &[u8]) -> [u64; REST] {
-    let (mut rest, mut words) = (bytes, [0; REST]);
+fn words_of(bytes: &[u8]) -> [u64; SHORT_BODY_WORDS] {
+    let (mut rest, mut words) = (bytes, [0; SHORT_BODY_WORDS]);
     for word in &mut words {
         *word = match rest.split_first_chunk::<8>() {
             Some((first, others)) => {
@@ -170,7 +172,7 @@ pub fn try_send(
     if data.len() > room {
         return Err(Error::new(ErrorKind::BadArgument, OP)
             .peer(target)
-            .cause(format!("{} bytes of data, but {room} fit into a packet with this header", data.len()))
+            .cause(format!("{} bytes of data do not fit into a packet: at most {room} do with this header", data.len()))
             .remedy("use `start_send` for longer messages"));
     }
     let copied = (target == job.rank_number()).then_some(room);
@@ -179,8 +181,8 @@ pub fn try_send(
     Ok(post(job, &message)? == SendOutcome::Sent)
 }
 
-/// Starts to send an active message, and returns at once. `track` counts it until the memory of `source` is free again;
-/// returns whether it is free already. Messages to one target keep their order, including those of [`send`].
+/// Starts to send an active message, and returns at once. `track` counts it until the memory of `source` is reusable;
+/// returns whether it already is. Messages to one target keep their order, including those of [`send`].
 /// [`Track::check`] returns an error of the message; [`Engine::cancel`](crate::engine::Engine::cancel) cancels all
 /// messages that the track counts.
 ///
@@ -236,7 +238,7 @@ pub(crate) fn notify(job: &Messenger, target: u32, handler: HandlerId, header: &
 }
 
 /// Maximum length of the data of a message of one short packet whose header is a word.
-pub(crate) const SHORT_DATA: usize = 8 * (REST - 1);
+pub(crate) const SHORT_DATA: usize = 8 * (SHORT_BODY_WORDS - 1);
 
 /// Sends a message of one packet, whose header is a word; `false` if it does not fit, the queue is full or other
 /// messages are queued.
@@ -271,11 +273,11 @@ fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> 
     job.running(OP)?;
     if len as u64 > MAX_MESSAGE {
         let e = Error::new(ErrorKind::BadArgument, OP).rank(job.rank()).peer(target);
-        return Err(e.cause(format!("a message of {len} bytes; at most {MAX_MESSAGE} are allowed")));
+        return Err(e.cause(format!("the message has {len} bytes, but at most {MAX_MESSAGE} are allowed")));
     }
     if header.len() > MAX_HEADER {
         return Err(Error::new(ErrorKind::BadArgument, OP)
-            .cause(format!("a header of {} bytes; at most {MAX_HEADER} are allowed", header.len())));
+            .cause(format!("the header has {} bytes, but at most {MAX_HEADER} are allowed", header.len())));
     }
     if target >= job.size_number() {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));
@@ -287,6 +289,28 @@ fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> 
 #[inline]
 pub(crate) fn eager(job: &Messenger, header_len: usize) -> usize {
     job.message_cut_offs().eager.max(room(job, header_len))
+}
+
+/// Whether the data of a message with a header of this length is sent without asking the target.
+#[inline]
+pub(crate) fn is_eager(job: &Messenger, target: u32, header_len: usize, source: &Source) -> bool {
+    source.len() <= eager(job, header_len) || lent_block(job, target, header_len, source).is_some()
+}
+
+/// The data of a message that is sent in one packet from the caller's memory.
+pub(super) fn lent_block(job: &Messenger, target: u32, header_len: usize, source: &Source) -> Option<Block> {
+    let (len, most) = (source.len(), job.max_lent_packet(target));
+    let fits = len > room(job, header_len) && PREFIX + header_len + len <= most;
+    source.one().filter(|_| fits).map(|block| Block { len, ..block })
+}
+
+/// Sends a packet with the data of `lent`, whose track also counts the packet until its memory is no longer read;
+/// `false` if the queue is full.
+pub(super) fn post_lent(job: &Messenger, target: u32, header: &[u8], block: Block, lent: &Lent) -> Result<bool> {
+    let tracks: SmallVec<[&Rc<Track>; 1]> = lent.track.iter().collect();
+    // SAFETY: by the contract of `start_send`, the memory is valid until the track counts the message as complete, or
+    // has been cancelled, which cancels the packet.
+    Ok(unsafe { job.try_post(target, Operation::send(header, &[block]), None, &tracks) }?.is_some())
 }
 
 /// Bytes of data that fit into a packet with a header of this length; 0 if the header alone is longer than a packet.
@@ -314,11 +338,11 @@ struct Outgoing<'a> {
 /// Outcome of posting a message.
 #[derive(PartialEq, Eq)]
 enum SendOutcome {
-    /// Sent or copied: the memory of its source is free.
+    /// Sent or copied: the memory of its source is reusable.
     Sent,
-    /// Queued: the track counts it until the memory of its source is free.
+    /// Queued: the track counts it until the memory of its source is reusable.
     Queued,
-    /// Neither, since the queue is full, and no track.
+    /// Neither sent nor queued, since the queue is full and there is no track.
     NoRoom,
 }
 
@@ -332,7 +356,7 @@ fn post(job: &Messenger, m: &Outgoing<'_>) -> Result<SendOutcome> {
         return Ok(SendOutcome::Sent);
     }
     let copies = if own { am.own.borrow().queue.len() } else { out.copied };
-    let copied = copies < MOST_COPIED && m.copied.is_some_and(|most| len <= most);
+    let copied = copies < MAX_COPIED_MESSAGES && m.copied.is_some_and(|most| len <= most);
     let data = match m.track {
         _ if copied => Data::Copied(m.copy()?),
         Some(track) => Data::Lent(Lent::new(m.source.clone(), m.counters.origin, track)),
@@ -356,7 +380,7 @@ fn post(job: &Messenger, m: &Outgoing<'_>) -> Result<SendOutcome> {
         out.copied += usize::from(copied);
     }
     drop(out);
-    am.mark(if own { OWN } else { OUT });
+    am.mark(if own { OWN } else { PACKETS });
     if copied {
         m.counters.origin.inspect(|c| c.increment());
         return Ok(SendOutcome::Sent);

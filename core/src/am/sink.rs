@@ -5,7 +5,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::came::Payload;
+use super::payload::Payload;
 use crate::device::{Block, Unread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -28,14 +28,14 @@ pub unsafe trait Layout {
     fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>);
 }
 
-/// The `len` packed bytes of a layout from `from` on.
+/// The `len` packed bytes of a layout from byte `from` on.
 struct Part {
     layout: Rc<dyn Layout>,
     from: usize,
     len: usize,
 }
 
-// SAFETY: the blocks of a layout that keeps the contract, from another start.
+// SAFETY: the blocks of a layout that satisfies the contract, from another start.
 unsafe impl Layout for Part {
     fn packed_len(&self) -> usize {
         self.len
@@ -97,7 +97,7 @@ impl Sink {
     ///
     /// # Safety
     /// The memory is valid for writes, and not read by others, until the completion of the message runs, or
-    /// [`abandon`](super::abandon) of the message has returned, or the job is gone.
+    /// [`abandon`](super::abandon) of the message has returned, or the job has been dropped.
     #[must_use]
     pub unsafe fn memory(base: *mut u8, len: usize) -> Self {
         Self(SinkKind::Memory { base, len })
@@ -143,7 +143,7 @@ impl Sink {
         Filling::beginning(self, data.len(), data).received().map(|received| received.kept)
     }
 
-    /// The maximum number of bytes that the sink takes.
+    /// The maximum number of bytes that the sink stores.
     fn room(&self) -> usize {
         match &self.0 {
             SinkKind::Discard => 0,
@@ -183,7 +183,6 @@ impl Source {
     }
 
     /// Length in bytes.
-    #[must_use]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(block) => block.len,
@@ -191,7 +190,7 @@ impl Source {
         }
     }
 
-    /// The `len` bytes from `from` on, which are inside.
+    /// The `len` bytes from byte `from` on, which must exist.
     pub(crate) fn part(&self, from: usize, len: usize) -> Self {
         match self {
             Self::Bytes(block) => Self::Bytes(Block { base: block.base.wrapping_add(from), len }),
@@ -219,8 +218,10 @@ fn blocks_of(layout: &dyn Layout, from: usize, len: usize, blocks: &mut Vec<Bloc
     if sum == Some(len) {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::BadArgument, "look up the blocks of a layout")
-        .cause(format!("{} bytes in blocks, {len} requested from byte {from} on", sum.unwrap_or(usize::MAX))))
+    Err(Error::new(ErrorKind::BadArgument, "look up the blocks of a layout").cause(format!(
+        "the blocks have {} bytes, but {len} were requested from byte {from} on",
+        sum.unwrap_or(usize::MAX)
+    )))
 }
 
 /// A message whose data is in its sink.
@@ -230,16 +231,16 @@ pub struct Received {
     pub buffer: Vec<u8>,
     /// Length of the message in bytes.
     pub len: usize,
-    /// Number of bytes that the sink has taken: fewer than `len` if the sink was shorter than the message.
+    /// Number of bytes that the sink has stored: fewer than `len` if the sink was shorter than the message.
     pub kept: usize,
 }
 
-/// A sink that is being filled, in the order of the bytes.
+/// A sink that is being filled in byte order.
 pub(super) struct Filling {
     sink: Sink,
     /// Length of the message.
     len: usize,
-    /// Bytes that the sink takes.
+    /// Number of bytes that the sink stores.
     pub(super) kept: usize,
     /// Bytes that have arrived.
     pub(super) filled: usize,
@@ -258,7 +259,7 @@ impl Filling {
             buffer.clear();
             if buffer.try_reserve_exact(len).is_err() {
                 return Err(Error::new(ErrorKind::Limit, "receive an active message")
-                    .cause(format!("a message of {len} bytes was announced, for which there is no memory")));
+                    .cause(format!("cannot allocate a buffer for the announced message of {len} bytes")));
             }
         }
         let kept = sink.room().min(len);
@@ -275,21 +276,21 @@ impl Filling {
         filling
     }
 
-    /// Moves what has arrived from a buffer to `sink`, which gets the rest too.
+    /// Moves the data that has arrived from a buffer to `sink`, which receives the remaining data too.
     pub(super) fn moved(self, sink: Sink) -> Self {
         let (len, filled) = (self.len, self.filled);
         match self.received() {
-            Ok(came) => Self::beginning(sink, len, Payload::Bytes(&came.buffer)),
+            Ok(stored) => Self::beginning(sink, len, Payload::Bytes(&stored.buffer)),
             Err(e) => Self { filled, ..Self::discarding(len, Some(e)) },
         }
     }
 
-    /// Discards a message of `len` bytes, and gives its completion the error.
+    /// Discards a message of `len` bytes, which is completed with the error `failed`, if there is one.
     pub(super) fn discarding(len: usize, failed: Option<Error>) -> Self {
         Self { sink: Sink::discard(), len, kept: 0, filled: 0, blocks: Vec::new(), failed }
     }
 
-    /// Takes the next bytes; those beyond the sink are discarded. Returns how many bytes were copied.
+    /// Stores the next bytes; those beyond the sink are discarded. Returns how many bytes were copied.
     pub(super) fn take(&mut self, data: &[u8]) -> usize {
         let at = self.filled;
         self.filled += data.len();
@@ -319,7 +320,7 @@ impl Filling {
         data.len()
     }
 
-    /// Same as [`take`](Self::take), for the bytes of `packet` behind the first `skip`.
+    /// Same as [`take`](Self::take), for the bytes of `packet` after the first `skip`.
     pub(super) fn take_unread(&mut self, packet: &Unread<'_>, skip: usize) {
         let (at, len) = (self.filled, packet.len() - skip);
         self.filled += len;
@@ -349,7 +350,7 @@ impl Filling {
         self.blocks = blocks;
     }
 
-    /// Takes as many bytes from `source` as the sink has room for.
+    /// Copies as many bytes from `source` as the sink has room for.
     ///
     /// # Safety
     /// The source is valid for reads, and is not the memory of the sink.

@@ -17,12 +17,12 @@ use crate::tracked::Track;
 
 /// Work: messages of this rank to itself.
 pub(super) const OWN: u8 = 1;
-/// Work: messages to be read out of their senders' memory.
+/// Work: messages to be read from their senders' memory.
 pub(super) const READ: u8 = 2;
 /// Work: packets to send.
-pub(super) const OUT: u8 = 4;
+pub(super) const PACKETS: u8 = 4;
 /// Work: deferred completions.
-pub(super) const LATER: u8 = 8;
+pub(super) const DEFERRED: u8 = 8;
 /// Work: reads that wait because the device is full.
 pub(super) const NO_ROOM: u8 = 16;
 
@@ -40,7 +40,7 @@ pub struct ActiveMessages<J> {
     pub(super) own: RefCell<OwnMessages>,
     pub(super) claims: RefCell<ClaimTable>,
     pub(super) deferred: RefCell<VecDeque<Deferred<J>>>,
-    /// Pending work: a bit set of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
+    /// Pending work: a bit set of [`OWN`], [`READ`], [`PACKETS`], [`DEFERRED`], [`NO_ROOM`].
     pub(super) work: Cell<u8>,
     /// Whether messages of this rank to itself are being delivered.
     pub(super) delivering: Cell<bool>,
@@ -75,7 +75,7 @@ impl<J> ActiveMessages<J> {
     /// Registers the header handler of `id`. Every rank that may receive such messages must do so before they arrive.
     ///
     /// # Errors
-    /// `BadArgument` if the id is taken, or belongs to the runtime ([`HandlerId::RUNTIME`]).
+    /// `BadArgument` if the id is in use, or belongs to the runtime ([`HandlerId::RUNTIME`]).
     pub fn register(&self, id: HandlerId, handler: impl Fn(Message<'_>) -> Delivery<J> + 'static) -> Result<()> {
         id.check("register a handler")?;
         self.register_any(id, handler)
@@ -91,7 +91,7 @@ impl<J> ActiveMessages<J> {
         let place = handlers.place(id.0);
         if place.is_some() {
             return Err(Error::new(ErrorKind::BadArgument, "register a handler")
-                .cause(format!("handler number {} is in use", id.0)));
+                .cause(format!("handler number {} is already in use", id.0)));
         }
         *place = Some(std::rc::Rc::new(handler));
         Ok(())
@@ -100,7 +100,7 @@ impl<J> ActiveMessages<J> {
     /// Registers a header handler under the first free number of the runtime's range, to which safe calls cannot send.
     ///
     /// # Errors
-    /// `Limit` if all are taken.
+    /// `Limit` if all are in use.
     pub fn listen(&self, handler: impl Fn(Message<'_>) -> Delivery<J> + 'static) -> Result<Listening> {
         let id = self.handlers.borrow_mut().take_free();
         let none = || {
@@ -114,13 +114,13 @@ impl<J> ActiveMessages<J> {
     /// Removes the handler.
     pub fn end(&self, listening: &Listening) {
         if self.forget(listening.0) {
-            self.handlers.borrow_mut().give_back(listening.0.0);
+            self.handlers.borrow_mut().release(listening.0.0);
         }
     }
 
     /// Removes a handler of the program.
     pub fn unregister(&self, id: HandlerId) {
-        if id.check("forget a handler").is_ok() {
+        if id.check("unregister a handler").is_ok() {
             self.forget(id);
         }
     }
@@ -145,32 +145,32 @@ impl<J> ActiveMessages<J> {
         self.handlers.borrow().get(id)
     }
 
-    /// The handler of a message from `source`.
+    /// The handler with number `id`, for a message from `source`.
     #[inline]
     pub(super) fn handler_for(&self, id: u16, source: u32) -> Result<Handler<J>> {
         self.handler(id).map_or_else(|| self.other_handler(id, source), Ok)
     }
 
-    /// The handler of a message whose number has none.
+    /// The result for a message from `source` to a number without a handler.
     #[cold]
     fn other_handler(&self, id: u16, source: u32) -> Result<Handler<J>> {
-        // A peer may send to a listener that has ended before it learns that: what it sends is dropped.
+        // A peer that does not know yet that a listener has ended may send to it: its messages are dropped.
         if self.handlers.borrow().is_free(id) {
             return Ok(Rc::new(|_: Message<'_>| Delivery::Done));
         }
         Err(Error::new(ErrorKind::Protocol, "receive an active message")
             .peer(source)
-            .cause(format!("no handler {id}"))
-            .remedy("register the handler on every rank before the first message to it"))
+            .cause(format!("this rank has no handler {id}"))
+            .remedy("register the handler on every rank before any rank sends to it"))
     }
 
-    /// A number, never given before, for a message that packets have to refer to.
+    /// A number that was never used before, for a message to which packets have to refer.
     pub(super) fn next_number(&self) -> u64 {
         self.last_number.set(self.last_number.get() + 1);
         self.last_number.get()
     }
 
-    /// Whether no message is queued here, and no completion is to run.
+    /// Whether no message is queued at this rank, and no completion is pending.
     #[must_use]
     #[inline(always)]
     pub fn is_quiet(&self) -> bool {
@@ -195,9 +195,9 @@ impl<J> ActiveMessages<J> {
         self.work.set(self.work.get() & !work);
     }
 
-    /// Whether something waits for room, which no event announces.
+    /// Whether work waits for queue space, which no event announces.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.work.get() & (OUT | NO_ROOM) != 0
+        self.work.get() & (PACKETS | NO_ROOM) != 0
     }
 
     /// Whether bytes of a message from `source` are arriving.
@@ -212,28 +212,28 @@ impl<J> ActiveMessages<J> {
 
     pub(crate) fn defer(&self, deferred: Deferred<J>) {
         self.deferred.borrow_mut().push_back(deferred);
-        self.mark(LATER);
+        self.mark(DEFERRED);
     }
 
     /// The next deferred completion.
     pub(crate) fn next_deferred(&self) -> Option<Deferred<J>> {
         let next = self.deferred.borrow_mut().pop_front();
         if next.is_none() {
-            self.unmark(LATER);
+            self.unmark(DEFERRED);
         }
         next
     }
 
-    /// Whether a deferred completion is to run.
+    /// Whether a deferred completion is pending.
     #[inline(always)]
     pub(crate) fn has_deferred(&self) -> bool {
-        self.work.get() & LATER != 0
+        self.work.get() & DEFERRED != 0
     }
 
     /// Queues a packet of the runtime.
     pub(super) fn control(&self, target: u32, prefix: &Prefix) {
         self.outgoing.borrow_mut().control.entry(target).or_default().push_back(*prefix);
-        self.mark(OUT);
+        self.mark(PACKETS);
     }
 
     /// Increments the target counter of a message that is complete here, and acknowledges it if `number` is not 0.
@@ -245,7 +245,7 @@ impl<J> ActiveMessages<J> {
     #[inline(never)]
     fn count(&self, source: u32, target: u32, number: u64) -> Result<()> {
         if number != 0 {
-            self.control(source, &Prefix::about(ACKNOWLEDGE, number, 0));
+            self.control(source, &Prefix::control(ACKNOWLEDGE, number, 0));
         }
         if target == 0 {
             return Ok(());
@@ -255,7 +255,7 @@ impl<J> ActiveMessages<J> {
             None => {
                 return Err(Error::new(ErrorKind::Protocol, "receive an active message")
                     .peer(source)
-                    .cause(format!("no counter {target}")));
+                    .cause(format!("this rank has no counter {target}")));
             }
         }
         Ok(())

@@ -4,15 +4,15 @@
 use std::rc::Rc;
 
 use super::arrivals::Envelope;
-use super::came::Payload;
 use super::counter::Counter;
 use super::data::Data;
 use super::handler::{Message, Token};
 use super::messenger::Messenger;
 use super::outgoing::Queued;
 use super::own::OwnMessage;
-use super::packet::{Prefix, REST};
-use super::receive::{not_held, taken_back};
+use super::packet::{Prefix, SHORT_BODY_WORDS};
+use super::payload::Payload;
+use super::receive::{cancelled, not_held};
 use super::sink::{Filling, Received, Sink, Source};
 use super::state::OWN;
 use super::{ActiveMessages, Delivery, OnComplete};
@@ -39,7 +39,7 @@ impl ActiveMessages {
         Ok(any)
     }
 
-    fn deliver_short(&self, job: &Messenger, prefix: &Prefix, words: [u64; REST]) -> Result<()> {
+    fn deliver_short(&self, job: &Messenger, prefix: &Prefix, words: [u64; SHORT_BODY_WORDS]) -> Result<()> {
         let handler = self.handler_for(prefix.handler, job.rank_number())?;
         let bytes = words.map(u64::to_le_bytes);
         let (header, data) = bytes.as_flattened().split_at(usize::from(prefix.header_len));
@@ -72,7 +72,7 @@ impl ActiveMessages {
             number: message.number,
             header: &message.header,
             len: message.data.len(),
-            came: data.map(Payload::Bytes),
+            payload: data.map(Payload::Bytes),
             waits: true,
         });
         match delivery {
@@ -96,8 +96,8 @@ impl ActiveMessages {
             let mut filling = Filling::new(sink, data.len())?;
             match data {
                 Data::Copied(bytes) => _ = filling.take(bytes),
-                // SAFETY: the source is valid until the message is complete, by the contract of `start_send`; the
-                // sink's memory is read by no one else, so it does not overlap the source.
+                // SAFETY: the source is valid until the message is complete, by the contract of `start_send`; no other
+                // code reads the sink's memory, so it does not overlap the source.
                 Data::Lent(lent) => unsafe { filling.take_from(lent.source()) }?,
             }
             filling.received()
@@ -132,7 +132,7 @@ impl ActiveMessages {
             (Some(message), _) => self.copy_own(job, *message, sink, then),
             (None, _) => {
                 let envelope = Envelope { token, len: 0, target: 0, acknowledged: false };
-                self.complete(envelope, Some(then), Err(taken_back()))
+                self.complete(envelope, Some(then), Err(cancelled()))
             }
         }
     }

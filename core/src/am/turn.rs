@@ -1,36 +1,37 @@
-//! A turn of progress for the send queues: packets of the runtime, messages in their order, and data that targets have
-//! asked for.
+//! A turn of progress for the send queues: packets of the runtime, messages in their order, and data for which targets
+//! have asked.
 
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
 use super::ActiveMessages;
-use super::data::Data;
+use super::data::{Data, Lent};
 use super::messenger::Messenger;
 use super::offer::{Offer, Offered};
 use super::outgoing::{PendingRendezvous, Queued, SendQueues};
 use super::packet::{MORE, PREFIX, Prefix, RTS, WRITTEN};
-use super::queue::take_back;
+use super::queue::release_offered;
+use super::send::{lent_block, post_lent};
 use super::sink::Source;
-use super::state::{LATER, OUT, OWN};
+use super::state::{DEFERRED, OWN, PACKETS};
 use crate::callback::Callback;
 use crate::device::{Block, Operation, Packet, ShortPacket};
 use crate::error::{Error, Result};
 
 /// Maximum number of packets of one message that are sent in one turn of progress.
-const TURN: usize = 16;
+const PACKETS_PER_TURN: usize = 16;
 
 impl ActiveMessages {
-    /// Sends queued messages as far as there is room, and delivers the messages of this rank to itself; returns whether
-    /// any were sent or delivered.
+    /// Sends queued messages as far as there is queue space, and delivers the messages of this rank to itself; returns
+    /// whether any were sent or delivered.
     ///
     /// # Errors
-    /// The error of a message that no call waits for; `Protocol` for a message to an unregistered handler.
+    /// The error of a message for which no call waits; `Protocol` for a message to an unregistered handler.
     pub(crate) fn progress(&self, job: &Messenger) -> Result<bool> {
-        // Handlers and `Quick` completions run here as in a poll of the device.
+        // Handlers and inline completions run here as in a poll of the device.
         let _inside = job.inside(Callback::Handler);
-        if self.work.get() & !LATER == OWN {
+        if self.work.get() & !DEFERRED == OWN {
             return self.deliver_own(job);
         }
         let own = self.deliver_own(job);
@@ -40,7 +41,7 @@ impl ActiveMessages {
         Ok(own? | read? | written | sent?)
     }
 
-    /// Writes pieces of messages into the sinks that their targets have lent; returns whether there were any.
+    /// Writes segments of messages into the sinks that their targets have exported; returns whether there were any.
     fn write_pieces(&self, job: &Messenger) -> bool {
         let (mut out, mut any) = (self.outgoing.borrow_mut(), false);
         for number in std::mem::take(&mut out.writes) {
@@ -58,7 +59,7 @@ impl ActiveMessages {
                 out.writes.push_back(number);
             }
             if let Some(pieces) = step.report {
-                out.control.entry(target).or_default().push_back(Prefix::about(WRITTEN, number, pieces));
+                out.control.entry(target).or_default().push_back(Prefix::control(WRITTEN, number, pieces));
                 any = true;
             }
         }
@@ -66,12 +67,12 @@ impl ActiveMessages {
     }
 }
 
-/// Sends queued messages as far as there is room; returns whether anything was sent.
+/// Sends queued messages as far as there is queue space; returns whether anything was sent.
 ///
 /// # Errors
-/// The error of a message that no call waits for.
+/// The error of a message for which no call waits.
 pub(super) fn drain(am: &ActiveMessages, job: &Messenger) -> Result<bool> {
-    if am.work.get() & OUT == 0 {
+    if am.work.get() & PACKETS == 0 {
         return Ok(false);
     }
     let mut out = am.outgoing.borrow_mut();
@@ -81,7 +82,7 @@ pub(super) fn drain(am: &ActiveMessages, job: &Messenger) -> Result<bool> {
     turn.send_streams();
     let Turn { any, ended, failed, .. } = turn;
     if out.is_empty() {
-        am.unmark(OUT);
+        am.unmark(PACKETS);
     }
     drop(out);
     // After the borrow has ended: completing the data may run its owner's code, which may reenter this module.
@@ -102,7 +103,7 @@ struct Turn<'a> {
     /// Targets whose queue is full.
     full: SmallVec<[u32; 8]>,
     ended: Vec<(Data, Result<()>)>,
-    /// The first error of a message that no call waits for.
+    /// The first error of a message for which no call waits.
     failed: Option<Error>,
 }
 
@@ -110,7 +111,7 @@ struct Turn<'a> {
 enum Step {
     /// The device was full before the next packet.
     Full,
-    /// The message continues in the next turn.
+    /// The message continues in a later turn.
     Again,
     Gone,
     Asks(Option<Offered>),
@@ -189,6 +190,13 @@ impl Turn<'_> {
         let mut prefix = Prefix::of_first(message.handler, header_len, len, message.target);
         (prefix.message, prefix.acknowledged) = (message.number, message.completion.is_some());
         let header = Block::of(message.header.as_ptr(), header_len);
+        if let Data::Lent(lent) = &message.data
+            && !message.waits
+            && lent.origin.is_none()
+            && let Some(block) = lent_block(self.job, target, header_len, &lent.source)
+        {
+            return self.lend(target, &[&prefix.write()[..], &message.header].concat(), block, lent);
+        }
         if message.waits || len > eager.max(most - header_len) {
             prefix.kind = RTS;
             let offer = match &message.data {
@@ -198,7 +206,7 @@ impl Turn<'_> {
             let (mut offered, mut offer) =
                 offer.map_or((None, Vec::new()), |(offered, offer)| (Some(offered), offer.write()));
             if header_len + offer.len() > most {
-                take_back(self.job, offered.take(), true);
+                release_offered(self.job, offered.take(), true);
                 offer.clear();
             }
             let body = [header, Block::of(offer.as_ptr(), offer.len())];
@@ -206,11 +214,11 @@ impl Turn<'_> {
             if matches!(sent, Ok(true)) {
                 return Ok(Step::Asks(offered));
             }
-            take_back(self.job, offered, true);
+            release_offered(self.job, offered, true);
             return sent.map(|_| Step::Full);
         }
         let mut blocks = Vec::new();
-        for _ in 0..TURN {
+        for _ in 0..PACKETS_PER_TURN {
             let first = message.sent == 0;
             let now = (len - message.sent).min(if first { most - header_len } else { most });
             message.data.blocks(message.sent, now, &mut blocks)?;
@@ -228,6 +236,19 @@ impl Turn<'_> {
             }
         }
         Ok(Step::Again)
+    }
+
+    /// Sends a message in one packet from its owner's memory.
+    fn lend(&mut self, target: u32, header: &[u8], block: Block, lent: &Lent) -> Result<Step> {
+        if self.full.contains(&target) {
+            return Ok(Step::Full);
+        }
+        if post_lent(self.job, target, header, block, lent)? {
+            self.any = true;
+            return Ok(Step::Gone);
+        }
+        self.full.push(target);
+        Ok(Step::Full)
     }
 
     fn send_streams(&mut self) {
@@ -262,10 +283,10 @@ impl Turn<'_> {
     fn stream(&mut self, number: u64, target: u32, source: &Source, wanted: usize, sent: &mut usize) -> Result<bool> {
         let most = self.job.max_packet() - PREFIX;
         let mut blocks = Vec::new();
-        for _ in 0..TURN {
+        for _ in 0..PACKETS_PER_TURN {
             let now = (wanted - *sent).min(most);
             source.blocks(*sent, now, &mut blocks)?;
-            let prefix = Prefix::about(MORE, number, *sent as u64);
+            let prefix = Prefix::control(MORE, number, *sent as u64);
             if !self.packet(target, Operation::send(&prefix.write(), &blocks))? {
                 return Ok(false);
             }

@@ -1,4 +1,4 @@
-//! Messages that have arrived before their receiver is ready for them.
+//! Messages that have arrived before their receiver has posted a destination.
 
 use smallvec::SmallVec;
 
@@ -18,9 +18,10 @@ pub(crate) enum Unexpected {
 }
 
 impl Unexpected {
-    /// Keeps a message. `copies`: data that is here is copied, and else waits, so that its sender waits too.
+    /// Stores an unexpected message. With `copies`, data that has arrived is copied; otherwise it stays in the packet,
+    /// so that its sender waits too.
     pub(crate) fn of(m: Message<'_>, copies: bool) -> (Self, Delivery) {
-        match m.came {
+        match m.payload {
             Some(data) if copies => (Self::Whole(data.copied()), Delivery::Done),
             _ => (Self::Held(m.token(), m.len), Delivery::Hold),
         }

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The sender's part of a message that both ranks copy (`read.rs`): it writes pieces into the sink that the target has
-//! lent.
+//! The sender's part of a message that both ranks copy (`read.rs`): it writes segments into the sink that the target
+//! has exported.
 
 use super::messenger::Messenger;
-use super::offer::{FAILED, OFFERED, Write, Writing};
-use super::pieces::{Pieces, TURN, cut, few_blocks};
+use super::offer::{FAILED, MAX_OFFERED_BLOCKS, Write, Writing};
+use super::pieces::{BYTES_PER_TURN, Pieces, cut, few_blocks};
 use super::read::{forget, import};
 use super::sink::Source;
 use crate::device::{Operation, Range};
@@ -13,20 +13,22 @@ use crate::tracked::Track;
 
 /// Outcome of a step of the writes.
 pub(super) struct Step {
-    /// The number of written pieces to report to the target; `None` if the target knows it.
+    /// The number of written segments to report to the target; `None` if it has been reported.
     pub(super) report: Option<u64>,
-    /// Whether no piece is left for this rank.
+    /// Whether no segment is left for this rank.
     pub(super) is_last: bool,
 }
 
 impl Writing {
-    /// Claims and writes the next pieces of a message, and reports them, since this rank may compute after the step.
+    /// Claims and writes the next segments of a message, and reports them, since this rank may compute after the step.
     /// Does not wait.
     pub(super) fn advance(&mut self, job: &Messenger, target: u32, source: &Source) -> Step {
         if self.begun.is_none() {
             match Write::begin(job, target, source, self) {
                 Ok(begun) => self.begun = begun,
-                Err(e) => tracing::debug!("a message is copied by its target alone: {e}"),
+                Err(e) => tracing::debug!(
+                    "the sender cannot write the message, because the receive buffer cannot be exported: {e}"
+                ),
             }
         }
         let Some(begun) = &self.begun else { return Step { report: None, is_last: true } };
@@ -37,13 +39,13 @@ impl Writing {
                 Step { report: is_news.then_some(self.posted.into()), is_last }
             }
             Err(e) => {
-                tracing::debug!("the target copies the rest of a message alone: {e}");
+                tracing::debug!("the sender cannot write further segments of a message, so the target reads them: {e}");
                 Step { report: Some(FAILED), is_last: true }
             }
         }
     }
 
-    /// Ends the writes: afterwards the source is not read any more.
+    /// Ends the writes: afterwards the source is no longer read.
     pub(super) fn end(self, job: &Messenger) {
         let Some(Write { region, track, .. }) = self.begun else { return };
         if track.open() > 0 {
@@ -60,19 +62,20 @@ impl Write {
         let Some(pieces) = Pieces::shared(len) else { return Ok(None) };
         let claims =
             job.active_messages().claims.borrow_mut().find(job.device(), target, (key, *number), pieces.count());
-        let blocks = few_blocks(len, OFFERED, source.one(), |from, len, blocks| source.blocks(from, len, blocks))?;
+        let blocks =
+            few_blocks(len, MAX_OFFERED_BLOCKS, source.one(), |from, len, blocks| source.blocks(from, len, blocks))?;
         let Some((claims, from)) = claims.zip(blocks) else { return Ok(None) };
         let shortest = len / from.len().max(writing.sink.ranges.len()).max(1);
         let region = import(job, target, &writing.sink.key, shortest)?;
         Ok(region.map(|region| Self { claims, region, from, pieces, track: Track::new() }))
     }
 
-    /// Posts the next pieces, one at a time, after the first `posted` ones; returns whether no piece is left.
+    /// Posts the next segments, one at a time, after the first `posted` ones; returns whether no segment is left.
     fn post(&self, job: &Messenger, target: u32, sink: &[Range], posted: &mut u32) -> Result<bool> {
-        let mut left = TURN;
+        let mut left = BYTES_PER_TURN;
         while self.track.open() == 0 && left > 0 {
             self.track.check()?;
-            // The target could reset its claims.
+            // The count is tested too: a target that reset its claims would let this rank claim without end.
             if *posted == self.pieces.count() || !self.claims.claim() {
                 return Ok(true);
             }
@@ -81,7 +84,7 @@ impl Write {
             let operation = Operation::write_list(&from, self.region, &ranges);
             // SAFETY: the source is valid until the message is complete or cancelled, before which the writes end.
             if unsafe { job.try_post(target, operation, None, &[&self.track]) }?.is_none() {
-                return Err(Error::new(ErrorKind::Limit, "write a piece of a message")
+                return Err(Error::new(ErrorKind::Limit, "write a segment of a message")
                     .cause("the send queue of the device is full"));
             }
             *posted += 1;

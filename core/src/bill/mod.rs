@@ -248,7 +248,6 @@ impl Bill {
 }
 
 /// The observer of a rank's waits.
-#[derive(Debug)]
 pub(crate) struct Watch {
     bill: Bill,
     stall: Option<Duration>,

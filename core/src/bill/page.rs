@@ -33,7 +33,7 @@ pub(super) fn html(report: &Report) -> String {
     page(&title, &body)
 }
 
-/// The time that all ranks have waited in calls of a window or team.
+/// The total time that ranks have waited in calls of a window or team.
 fn waited(line: &Line) -> f64 {
     line.waits.iter().map(|charge| charge.seconds).sum()
 }
@@ -81,18 +81,18 @@ fn costs(line: &Line) -> Markup {
     }
 }
 
-/// A time in seconds, in a unit that suits it.
+/// A time in seconds, formatted with a suitable unit.
 fn spent(seconds: f64) -> String {
     time(1e9 * seconds)
 }
 
-/// Size of the font.
+/// Size of the font, like all sizes here in units of the picture.
 const FONT: f64 = 11.0;
 /// Height of the labels of columns and of the scale, with their space.
 const LINE: f64 = 18.0;
 /// Width of the column of waits for a rank that is not known, with its name.
 const UNKNOWN: (f64, &str) = (70.0, "not known");
-/// Swatches of the scale, and the width of one.
+/// Number of swatches of the scale, and the width of one.
 const SWATCHES: (u32, f64) = (26, 10.0);
 
 /// The color, from white to red, for a fraction of the longest time. A comparatively short time is still visible.

@@ -218,8 +218,8 @@ fn charges(parts: &[(u32, &Part)]) -> Vec<Charge> {
     sums.into_iter().filter_map(charge).collect()
 }
 
-/// The rank that kept `from`, and so `rank`, waiting for `ns`: `from` itself, unless `from` waited for at least half of
-/// that time too.
+/// The rank that delayed `from`, and so `rank`, by `ns`: `from` itself, unless `from` waited for at least half of that
+/// time too.
 fn late(longest: &Longest<'_>, rank: u32, operation: &str, call: u64, from: u32, ns: u64) -> u32 {
     let (mut seen, mut late) = (BTreeSet::from([rank]), from);
     while seen.insert(late)

@@ -32,24 +32,24 @@ pub(crate) struct Part<N> {
     machine: String,
     began: u64,
     /// Times at which the rank left barriers, in nanoseconds since the trace began.
-    meetings: Vec<u64>,
+    barriers: Vec<u64>,
 }
 
 impl Trace {
-    /// This rank's part, with the time of each call of `meet`, a barrier.
+    /// This rank's part, with the time at which each call of `barrier` returned.
     ///
     /// # Errors
-    /// Those of `meet`; `Protocol`.
-    pub(crate) fn part(&self, meet: &dyn Fn() -> Result<()>) -> Result<Vec<u8>> {
-        /// Number of barriers, the median of which is taken.
-        const MEETINGS: usize = 9;
+    /// Those of `barrier`; `Protocol`.
+    pub(crate) fn part(&self, barrier: &dyn Fn() -> Result<()>) -> Result<Vec<u8>> {
+        /// Number of barriers; the median of their results is taken.
+        const BARRIERS: usize = 9;
         let (events, dropped) = self.events();
         let since = |now: Instant| super::trace::ns(now.saturating_duration_since(self.since()));
-        let meetings = (0..MEETINGS).map(|_| meet().map(|()| since(self.now()))).collect::<Result<_>>()?;
+        let barriers = (0..BARRIERS).map(|_| barrier().map(|()| since(self.now()))).collect::<Result<_>>()?;
         if self.is_virtual() {
-            // All ranks have one clock.
+            // All ranks have the same clock.
             let machine = "simulation".to_owned();
-            return encoded(&Part { dropped, events, machine, began: since(self.since()), meetings });
+            return encoded(&Part { dropped, events, machine, began: since(self.since()), barriers });
         }
         // The pair of readings with the smallest difference is used, since the rank may lose its processor between two
         // readings.
@@ -57,9 +57,9 @@ impl Trace {
             let (before, now, after) = (self.now(), monotonic(), self.now());
             (after.saturating_duration_since(before), now.saturating_sub(since(after)))
         };
-        let began = (0..MEETINGS).map(pair).min().map_or(0, |(_, began)| began);
+        let began = (0..BARRIERS).map(pair).min().map_or(0, |(_, began)| began);
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        encoded(&Part { dropped, events, machine, began, meetings })
+        encoded(&Part { dropped, events, machine, began, barriers })
     }
 }
 
@@ -129,7 +129,8 @@ impl Timeline {
             epochs(rank, events, &ends).iter().try_for_each(|epoch| out.put(epoch))?;
         }
         for (id, (name, from, to)) in self.arrows().iter().enumerate() {
-            // A viewer assumes that an arrow leads to the slice that begins later; the slice of a wait does not.
+            // A viewer binds the end of an arrow to a slice that begins there. The slice of a wait begins earlier, so a
+            // short slice is added at the end of the arrow.
             let end =
                 json!({"ph": "X", "pid": to.0, "tid": 0, "ts": us(to.1), "dur": us(1), "cat": "arrow", "name": name});
             out.put(&end)?;
@@ -168,7 +169,7 @@ fn offset(first: &Part<String>, part: &Part<String>) -> i64 {
         return part.began.wrapping_sub(first.began).cast_signed();
     }
     let mut offsets: Vec<i64> =
-        first.meetings.iter().zip(&part.meetings).map(|(first, own)| first.wrapping_sub(*own).cast_signed()).collect();
+        first.barriers.iter().zip(&part.barriers).map(|(first, own)| first.wrapping_sub(*own).cast_signed()).collect();
     offsets.sort_unstable();
     offsets.get(offsets.len() / 2).copied().unwrap_or(0)
 }
@@ -182,7 +183,7 @@ fn account((context, window): (u32, u32)) -> String {
     Account { context, window }.to_string()
 }
 
-/// The begin of an event's slice.
+/// The start of an event's slice.
 fn begin(event: &Event<String>) -> u64 {
     match event.what {
         TraceEvent::Waited { ns, .. } | TraceEvent::Ran { ns, .. } => event.at.saturating_sub(ns),
@@ -190,12 +191,12 @@ fn begin(event: &Event<String>) -> u64 {
     }
 }
 
-/// The time at which each event's slice ends. A wait belongs to the last call of its account that began before it, if it
-/// begins within [`GAP`] of the call's begin or of the wait before; the call ends with its last wait. A slice that begins
-/// inside another one ends with it at the latest.
+/// The time at which each event's slice ends. A wait belongs to the last call of its account that started before it, if
+/// it starts within [`GAP`] of the start of the call or of the previous wait; the call ends with its last wait. A slice
+/// that starts inside another one ends no later than that one.
 fn ends(events: &[Event<String>]) -> Vec<u64> {
-    /// Time in nanoseconds after which a wait belongs to a later call, which completes operations that an earlier call
-    /// has started.
+    /// Time in nanoseconds: a wait that begins later than this after a call belongs to a later call, which completes
+    /// operations that the earlier one has started.
     const GAP: u64 = 100_000;
     let mut ends: Vec<u64> = events.iter().map(|event| event.at).collect();
     let mut order: Vec<usize> = (0..events.len()).collect();
@@ -266,9 +267,9 @@ fn slice(rank: u32, event: &Event<String>, end: u64) -> Option<Value> {
     Some(json!({"ph": "X", "pid": rank, "tid": 0, "ts": ts, "dur": dur, "cat": cat, "name": name, "args": args}))
 }
 
-/// The epochs of a rank: from the end of the call that opens one to the end of the call that closes it.
+/// The epochs of a rank: from the end of the call that opens the epoch to the end of the call that closes it.
 fn epochs(rank: u32, events: &[Event<String>], ends: &[u64]) -> Vec<Value> {
-    /// Operations that always open an epoch, with those that close it.
+    /// Operations that always open an epoch, with the operations that close it.
     const PAIRS: [(&str, &str, &str); 4] = [
         ("start", "complete", "access epoch"),
         ("post", "wait", "exposure epoch"),
@@ -294,7 +295,8 @@ fn epochs(rank: u32, events: &[Event<String>], ends: &[u64]) -> Vec<Value> {
             open.insert(key, called);
         } else if let Some(begin) = open.remove(&key) {
             let whose = event.account.map_or_else(String::new, account);
-            let name = peer.map_or_else(|| format!("{name} of {whose}"), |peer| format!("{name} of {whose} at {peer}"));
+            let name =
+                peer.map_or_else(|| format!("{name} of {whose}"), |peer| format!("{name} of {whose}, target {peer}"));
             for (ph, at) in [("b", begin), ("e", called)] {
                 let id = format!("{rank} {begin} {name}");
                 all.push(
@@ -439,12 +441,12 @@ fn last_before<E>(all: Option<&Vec<E>>, at: u64, time: impl Fn(&E) -> u64) -> Op
 mod tests {
     use super::*;
 
-    fn part(machine: &str, began: u64, meetings: &[u64]) -> Part<String> {
-        Part { dropped: 0, events: Vec::new(), machine: machine.into(), began, meetings: meetings.to_vec() }
+    fn part(machine: &str, began: u64, barriers: &[u64]) -> Part<String> {
+        Part { dropped: 0, events: Vec::new(), machine: machine.into(), began, barriers: barriers.to_vec() }
     }
 
     #[test]
-    fn clocks_of_one_machine_are_one_and_of_others_meet_at_barriers() {
+    fn clocks_of_one_machine_are_equal_and_others_are_aligned_at_barriers() {
         let first = part("a", 1_000, &[500, 600, 700]);
         assert_eq!(offset(&first, &part("a", 400, &[9, 9, 9])), -600);
         // The second barrier delayed one rank.

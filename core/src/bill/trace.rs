@@ -15,22 +15,22 @@ use super::{Account, Awaited};
 /// Maximum number of events of all ranks together, because rank 0 holds them all at the end of the job.
 const MAX_EVENTS: usize = 1 << 20;
 const MIN_EVENTS_PER_RANK: usize = 1 << 10;
-/// Maximum number of events of a rank. Older ones are dropped.
+/// Maximum number of events of a rank. Older events are dropped.
 const MAX_EVENTS_PER_RANK: usize = 1 << 16;
 
 /// An event; `N` is the type of names. Ranks are those of the job, times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum TraceEvent<N> {
-    /// A call began: the `number`th of this operation on the account, at `peer` if it concerns one rank.
+    /// A call started: call `number` of this operation on the account, at `peer` if it concerns one rank.
     Called { operation: N, number: u64, peer: Option<u32> },
     /// The rank has waited for rank `from` for this time, until the event; if `is_collective`, in a call of all ranks.
     Waited { operation: N, from: Option<u32>, is_collective: bool, ns: u64 },
-    /// The call that has begun closes or opens an epoch with this name.
+    /// The call that has started closes or opens an epoch with this name.
     Epoch { name: N, opens: bool },
-    /// The `number`th signal of this kind from this rank to `to`, of those that are numbered. `value` is that of the flag,
+    /// Signal `number` of this kind from this rank to `to`, of those that are numbered. `value` is that of the flag,
     /// the length of the message, or the number of the remote call.
     Signalled { kind: Kind, to: u32, number: u64, value: u64 },
-    /// The `number`th message of this rank came from rank `from`.
+    /// Message `number` of those from rank `from` to this rank arrived.
     Arrived { tag: i32, from: u32, number: u64, len: u64 },
     /// The function of remote call `call` of rank `from` has run for this time, until the event.
     Ran { name: N, from: u32, call: u64, ns: u64 },
@@ -51,7 +51,7 @@ pub enum Kind {
     Call,
 }
 
-/// An event, its time in nanoseconds since the trace began, and its account: context and window.
+/// An event, its time in nanoseconds since the start of the trace, and its account: context and window.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Event<N> {
     pub(super) at: u64,
@@ -71,10 +71,10 @@ type Key = (Option<Account>, bool, Kind, u32);
 /// The trace of a rank.
 pub(crate) struct Trace {
     since: Instant,
-    /// Whether all ranks have one clock, of virtual time, on which their traces began at the same time.
+    /// Whether all ranks have one clock, of virtual time, on which their traces started at the same time.
     is_virtual: bool,
     clock: OnceCell<Box<dyn Fn() -> Instant>>,
-    most: usize,
+    max_events: usize,
     events: RefCell<VecDeque<Event<&'static str>>>,
     dropped: Cell<u64>,
     numbers: RefCell<FxHashMap<Key, u64>>,
@@ -87,12 +87,20 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
-    /// The trace of one of `size` ranks. `is_virtual` marks a simulation, in which all ranks begin their traces at the
+    /// The trace of one of `size` ranks. `is_virtual` marks a simulation, in which all ranks start their traces at the
     /// same time.
     pub(crate) fn new(size: u32, now: Instant, is_virtual: bool) -> Rc<Self> {
-        let most = (MAX_EVENTS / size.max(1) as usize).clamp(MIN_EVENTS_PER_RANK, MAX_EVENTS_PER_RANK);
+        let max_events = (MAX_EVENTS / size.max(1) as usize).clamp(MIN_EVENTS_PER_RANK, MAX_EVENTS_PER_RANK);
         let (events, numbers) = Default::default();
-        Rc::new(Self { since: now, is_virtual, clock: OnceCell::new(), most, events, dropped: Cell::new(0), numbers })
+        Rc::new(Self {
+            since: now,
+            is_virtual,
+            clock: OnceCell::new(),
+            max_events,
+            events,
+            dropped: Cell::new(0),
+            numbers,
+        })
     }
 
     /// Sets the clock, once the device runs.
@@ -107,7 +115,7 @@ impl Trace {
     pub(super) fn add(&self, account: Option<Account>, what: TraceEvent<&'static str>, now: Instant) {
         let at = ns(now.saturating_duration_since(self.since));
         let mut events = self.events.borrow_mut();
-        if events.len() >= self.most {
+        if events.len() >= self.max_events {
             events.pop_front();
             self.dropped.set(self.dropped.get() + 1);
         }
@@ -154,7 +162,7 @@ impl Trace {
         self.is_virtual
     }
 
-    /// The time at which the trace began.
+    /// The time at which the trace started.
     pub(super) fn since(&self) -> Instant {
         self.since
     }

@@ -33,9 +33,9 @@ pub(super) struct Connection {
     pub(super) protocol: &'static str,
     /// The current call, for errors.
     pub(super) operation: &'static str,
-    /// The cause for which every call fails from now on.
+    /// Set once every further call must fail: the cause of their errors.
     pub(super) broken: Option<String>,
-    /// The mark of a rank that has reached the launcher by its address.
+    /// The open file that marks this process as a rank, if the launcher was reached by its address.
     _mark: Option<OwnedFd>,
 }
 
@@ -47,7 +47,7 @@ impl Connection {
             rank,
             timeout,
             protocol: "PMI-1",
-            operation: "bootstrap connect",
+            operation: "connect to the launcher",
             broken: None,
             _mark: None,
         }
@@ -96,7 +96,7 @@ impl Connection {
         self.receive_line(expected, |_| false)
     }
 
-    /// The next line that `skipped` does not hold for, which must be `expected`.
+    /// The next line for which `skipped` does not hold, which must be `expected`.
     pub(super) fn receive_line(&mut self, expected: &str, skipped: fn(&[u8]) -> bool) -> Result<Message> {
         let line = self.receive(expected, |received| {
             loop {
@@ -129,7 +129,7 @@ impl Connection {
             self.stream.set_write_timeout(Some(self.left(start))).map_err(|e| self.lost(&e))?;
             match self.stream.write(rest) {
                 Ok(n) => rest = &rest[n..],
-                Err(e) => self.retry(e, "the launcher does not read")?,
+                Err(e) => self.retry(e, "the launcher does not read from the connection")?,
             }
         }
         Ok(())
@@ -152,7 +152,7 @@ impl Connection {
                 Ok(0) => {
                     let seen = match self.received.rest() {
                         [] => String::new(),
-                        rest => format!(" inside the line {}", quote(rest)),
+                        rest => format!(" in the middle of the line {},", quote(rest)),
                     };
                     let cause = format!("the launcher closed the connection{seen} before it sent `{expected}`");
                     return Err(self.give_up(ErrorKind::Launcher, cause));
@@ -168,7 +168,7 @@ impl Connection {
         let mut bytes = [0; 64];
         match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
             // After this rank's last call the launcher may close the connection.
-            Ok((0, _)) if self.broken.is_none() => launcher_is_gone(self.rank, self.protocol),
+            Ok((0, _)) if self.broken.is_none() => end_without_launcher(self.rank, self.protocol),
             Ok((n, _)) => self.received.push(&bytes[..n]),
             // Either no bytes have arrived, or a later call reports the failure.
             Err(_) => {}
@@ -203,7 +203,7 @@ impl Connection {
     pub(super) fn require_rc(&mut self, reply: &Message) -> Result<()> {
         match self.rc(reply)? {
             0 => Ok(()),
-            _ => Err(self.broke(format!("it refused the request: {}", quote(reply.line().as_bytes())))),
+            _ => Err(self.broke(format!("the launcher refused the request: {}", quote(reply.line().as_bytes())))),
         }
     }
 
@@ -211,7 +211,7 @@ impl Connection {
         Error::new(kind, self.operation).rank(self.rank).cause(cause)
     }
 
-    /// Records the cause for which every later call fails.
+    /// Makes every later call fail with this cause.
     pub(super) fn give_up(&mut self, kind: ErrorKind, cause: String) -> Error {
         self.broken = Some(cause.clone());
         self.error(kind, cause)
@@ -230,8 +230,8 @@ impl Connection {
 }
 
 /// Ends the process: a launcher has a process on each node, and if that is killed, no other process ends its ranks.
-pub(super) fn launcher_is_gone(rank: impl Display, protocol: &str) -> ! {
-    say(format_args!("rank {rank} ends: its {protocol} launcher is gone"));
+pub(super) fn end_without_launcher(rank: impl Display, protocol: &str) -> ! {
+    say(format_args!("rank {rank} exits: the {protocol} launcher closed the connection"));
     // SAFETY: it may be called at any time; handlers of `exit` might wait for other ranks or other threads.
     unsafe { libc::_exit(1) }
 }
@@ -239,11 +239,12 @@ pub(super) fn launcher_is_gone(rank: impl Display, protocol: &str) -> ! {
 /// Duplicates the socket `fd`, which a launcher left open.
 fn adopt(fd: RawFd) -> Result<OwnedFd> {
     let refuse = |why: String| {
-        Err(Error::new(ErrorKind::Launcher, "bootstrap connect").cause(format!("PMI_FD={fd} {why}")).remedy(
-            "a program that a rank starts is not a rank itself: clear PMI_FD, PMI_RANK and PMI_SIZE for it, or start it with `farside run`",
+        Err(Error::new(ErrorKind::Launcher, "connect to the launcher").cause(format!("PMI_FD={fd} {why}")).remedy(
+            "a child process of a rank inherits the rank's PMI variables: unset PMI_FD, \
+             PMI_RANK and PMI_SIZE before starting it, or start it with `farside run`",
         ))
     };
-    // SAFETY: not -1, and only asked whether it is open.
+    // SAFETY: not -1, and the call only tests whether it is open.
     if fd < 0 || fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_err() {
         return refuse("is not an open descriptor".into());
     }
@@ -263,7 +264,7 @@ fn adopt(fd: RawFd) -> Result<OwnedFd> {
 
 fn dial(address: &str, timeout: Duration) -> Result<TcpStream> {
     let refuse = |why: String| {
-        Error::new(ErrorKind::Launcher, "bootstrap connect")
+        Error::new(ErrorKind::Launcher, "connect to the launcher")
             .cause(format!("PMI_PORT={}: {why}", quote(address.as_bytes())))
     };
     let mut last = refuse("no address".into());

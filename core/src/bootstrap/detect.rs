@@ -24,7 +24,7 @@ pub enum Start {
         /// The number of ranks.
         size: u32,
     },
-    /// Started by a PMI-2 launcher that passes a connected socket. Only PMI-2 tells the number of ranks.
+    /// Started by a PMI-2 launcher that passes a connected socket. Only PMI-2 reports the number of ranks.
     Pmi2Socket {
         /// The socket's descriptor.
         fd: RawFd,
@@ -61,15 +61,15 @@ const fn sign(launcher: &'static str, variables: &'static [&'static str]) -> Sig
 
 /// Signs of launchers that provide no connection.
 const SIGNS: &[Sign] = &[
-    sign("a PMIx launcher that left half of its variables", &["PMIX_RANK"]),
-    sign("a PMIx launcher that left half of its variables", &["PMIX_NAMESPACE"]),
+    sign("a PMIx launcher with only one of the two variables set", &["PMIX_RANK"]),
+    sign("a PMIx launcher with only one of the two variables set", &["PMIX_NAMESPACE"]),
     sign("mpirun of Open MPI", &["OMPI_COMM_WORLD_SIZE"]),
     sign("mpirun of Open MPI", &["OMPI_COMM_WORLD_RANK"]),
     Sign { several: true, ..sign("Slurm without PMI", &["SLURM_PROCID", "SLURM_NTASKS"]) },
     Sign { several: true, ..sign("Slurm without PMI", &["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]) },
-    sign("a PMI launcher that left no connection", &["PMI_RANK"]),
-    sign("a PMI launcher that left no connection", &["PMI_SIZE"]),
-    sign("a PMI launcher that left no connection", &["PMI_ID"]),
+    sign("a PMI launcher without a connection", &["PMI_RANK"]),
+    sign("a PMI launcher without a connection", &["PMI_SIZE"]),
+    sign("a PMI launcher without a connection", &["PMI_ID"]),
     sign("mpiexec.hydra without PMI", &["MPI_LOCALRANKID"]),
     sign("Flux without PMI", &["FLUX_TASK_RANK"]),
     sign("Flux without PMI", &["FLUX_JOB_ID"]),
@@ -96,7 +96,7 @@ pub fn choose(lookup: impl Fn(&str) -> Option<String>) -> Result<Start> {
     }
     if let Some(address) = lookup("PMI_PORT") {
         let id = lookup("PMI_ID").or_else(|| lookup("PMI_RANK"));
-        let id = id.ok_or_else(|| refusal("PMI_PORT is set, but neither PMI_ID nor PMI_RANK".into()))?;
+        let id = id.ok_or_else(|| refusal("PMI_PORT is set, but neither PMI_ID nor PMI_RANK is".into()))?;
         return Ok(Start::Pmi1Port { address, id });
     }
     if let (Some(namespace), Some(_)) = (lookup("PMIX_NAMESPACE"), lookup("PMIX_RANK")) {
@@ -127,7 +127,7 @@ pub fn connect(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
     standard::fill();
     // A variable counts as a sign even if its value is not UTF-8.
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
-    // Launchers of PMI-2 require the name that they have given to the job.
+    // PMI-2 launchers require the job name that they have assigned.
     let job = || lookup("PMI_JOBID").unwrap_or_else(|| "0".into());
     Ok(match choose(lookup)? {
         Start::Singleton => Box::new(threads::singleton()),
@@ -150,11 +150,11 @@ fn number<T: std::str::FromStr>(lookup: &impl Fn(&str) -> Option<String>, name: 
     let Some(text) = lookup(name) else {
         return Err(refusal(format!("PMI_FD is set, but {name} is not")));
     };
-    text.trim().parse().map_err(|_| refusal(format!("{name}={text:?} is not a number that fits")))
+    text.trim().parse().map_err(|_| refusal(format!("{name}={text:?} is not a number, or out of range")))
 }
 
 fn refusal(cause: String) -> Error {
-    Error::new(ErrorKind::Launcher, "bootstrap connect").cause(cause).remedy(
+    Error::new(ErrorKind::Launcher, "connect to the launcher").cause(cause).remedy(
         "start with `farside run -n N ..`, or with a launcher that speaks PMI-1, PMI-2 or PMIx (mpiexec.hydra, srun --mpi=pmi2, prterun); \
          for a single rank on purpose, `farside run -n 1 ..`",
     )

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 /// An exchange among the members of a team: the team's context, and the number of the exchange in it.
 pub(crate) type Exchange = (u32, u32);
 
-/// Values by exchange and rank of the job.
+/// Values, by exchange and rank of the job.
 type Values = FxHashMap<(Exchange, u32), Rc<[u8]>>;
 
 /// The values that ranks have published. Clones are the same directory.

@@ -1,6 +1,6 @@
-//! A mark by which a program that a rank starts sees that it is not that rank: it inherits the variables of a launcher
-//! that is reached by its address. The mark is an open file without contents whose name is the rank's; a started program
-//! inherits no such file, and looks for one at its ancestors.
+//! A mark by which a child process of a rank detects that it is not that rank, although it inherits the variables of a
+//! launcher that is reached by its address. The mark is an open file without contents, named after the rank; a child
+//! process inherits no such file, and searches its ancestors for one.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -11,29 +11,29 @@ use rustix::process::getppid;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Maximum number of characters of a rank's name that are used, from its end: the kernel accepts 249 bytes in all.
+/// Maximum number of trailing characters of a rank's name that are used: the kernel accepts 249 bytes in all.
 const NAME_MAX: usize = 56;
 
-/// Marks this process as the rank that the launcher calls `name`, until the result is dropped. `None` if the system refuses
-/// the file: programs that this process starts then fail later, when the launcher does not know them.
+/// Marks this process as the rank that the launcher calls `name`, until the result is dropped. `None` if the system
+/// refuses the file: child processes that act as the rank then fail later, when the launcher does not know them.
 ///
 /// # Errors
 /// `Launcher` if an ancestor of this process is that rank.
 pub(super) fn mark(name: &str) -> Result<Option<OwnedFd>> {
-    const OP: &str = "bootstrap connect";
+    const OP: &str = "connect to the launcher";
     let left_out = name.chars().count().saturating_sub(NAME_MAX);
     let name = format!("farside-rank {}", name.chars().skip(left_out).collect::<String>());
     let link = PathBuf::from(format!("/memfd:{name} (deleted)"));
     if let Some(pid) = ancestors().find(|pid| has_open(*pid, link.as_os_str())) {
         return Err(Error::new(ErrorKind::Launcher, OP)
-            .cause(format!("process {pid}, which has started this one, is this rank of the launcher's job already"))
+            .cause(format!("process {pid}, an ancestor of this process, is already registered as this rank"))
             .remedy(
-                "a program that a rank starts is not a rank itself: clear the launcher's variables for it (PMIX_NAMESPACE \
+                "a child process of a rank inherits the launcher's variables: unset them for it (PMIX_NAMESPACE \
                  and PMIX_RANK, or PMI_PORT and PMI_ID), or start it with `farside run`",
             ));
     }
     let refused =
-        |e: &_| tracing::debug!("programs that this rank starts may take themselves for it: memfd_create: {e}");
+        |e: &_| tracing::debug!("child processes could register as this rank again, because memfd_create failed: {e}");
     Ok(memfd_create(name, MemfdFlags::CLOEXEC).inspect_err(refused).ok())
 }
 

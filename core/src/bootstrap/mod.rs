@@ -66,10 +66,7 @@ pub trait Bootstrap {
     /// If the launcher has asked what this rank waits for, answers with the result of `waits_for`. Does not block. If
     /// the launcher is gone, this ends the process with code 1, since no other process would end it.
     fn answer(&mut self, _waits_for: &dyn Fn() -> String) {}
-    /// Announces that this rank ends in order. The last call on a backend.
-    ///
-    /// # Errors
-    /// Those of `put`.
+    /// Announces that this rank ends in order. Must be the last call on a backend.
     fn finalize(&mut self) -> Result<()>;
     /// Asks the launcher to end the whole job with `code`, and reports this on stderr unless the launcher does. Best
     /// effort; the caller exits afterwards.

@@ -11,9 +11,10 @@ use super::pmi1_wire::{LINE_MAX, Line, Message, pack, part_key, unpack};
 use super::{Bootstrap, JOB_PREFIX, KEY_MAX, VALUE_MAX, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Field in which `farside run` names the rank that makes a barrier impossible.
+/// Field in which `farside run` names the rank that keeps a barrier from completing.
 pub const LOST_FIELD: &str = "farside_lost";
-/// First message of a rank to `farside run`: the rank answers [`ASK`] and reads text as [`Message::text`].
+/// First message of a rank to `farside run`: the rank answers [`ASK`] and reads free text as [`Message::text`] encodes
+/// it.
 pub const HELLO: &str = "farside_hello";
 /// Unsolicited message of `farside run` that asks what a rank waits for.
 pub const ASK: &str = "farside_ask";
@@ -52,7 +53,7 @@ impl Pmi1 {
             size = field("size").map_err(|e| launcher.broke(e))?.or(size);
         }
         let (Some(rank), Some(size)) = (rank, size) else {
-            return Err(launcher.broke("it did not give rank and size".into()));
+            return Err(launcher.broke("the launcher gave no rank and size".into()));
         };
         launcher.rank = rank;
         Self::only(launcher, size)
@@ -67,7 +68,7 @@ impl Pmi1 {
     }
 
     fn only(launcher: Connection, size: u32) -> Result<Self> {
-        let other = |mut launcher: Connection| Err(launcher.broke("it speaks PMI version 2, not 1".into()));
+        let other = |mut launcher: Connection| Err(launcher.broke("the launcher speaks PMI version 2, not 1".into()));
         Self::negotiate(launcher, size)?.or_else(other)
     }
 
@@ -77,12 +78,12 @@ impl Pmi1 {
     /// Those of [`Pmi1::over`].
     pub(super) fn negotiate(mut launcher: Connection, size: u32) -> Result<std::result::Result<Self, Connection>> {
         if launcher.rank >= size {
-            return Err(launcher.broke(format!("it gave rank {} of {size}", launcher.rank)));
+            return Err(launcher.broke(format!("the launcher gave rank {} of {size}", launcher.rank)));
         }
         match launcher.agree(1)? {
             1 => Self::start(launcher, size).map(Ok),
             2 => Ok(Err(launcher)),
-            version => Err(launcher.broke(format!("it speaks PMI version {version}, not 1"))),
+            version => Err(launcher.broke(format!("the launcher speaks PMI version {version}, not 1"))),
         }
     }
 
@@ -96,14 +97,16 @@ impl Pmi1 {
         let parts = pack(&[0; VALUE_MAX], value_max).map_err(|e| launcher.broke(e))?.len();
         let need = KEY_MAX + part_key("", parts).len();
         if key_max < need {
-            return Err(launcher.broke(format!("it allows keys of {key_max} characters, but {need} are needed")));
+            return Err(launcher
+                .broke(format!("the launcher allows keys of at most {key_max} characters, but {need} are needed")));
         }
         let name = launcher.exchange_line(&Line::new("get_my_kvsname").end(), "my_kvsname")?;
         let job_id = name.need("kvsname").map_err(|e| launcher.broke(e))?.to_owned();
         if job_id.is_empty() || job_id.len() > 1024 {
-            return Err(launcher.broke(format!("its kvsname has {} characters; 1 to 1024 are allowed", job_id.len())));
+            return Err(launcher
+                .broke(format!("the launcher's kvsname has {} characters; 1 to 1024 are allowed", job_id.len())));
         }
-        // Slurm allows values of 1024 bytes, but breaks lines whose total length exceeds that.
+        // Slurm allows values of 1024 bytes, but splits lines whose total length exceeds that.
         let rest = Line::new("put").field("kvsname", &job_id).field("key", "").field("value", "").end().len() + need;
         let value_max = if value_max < LINE_SHORT { value_max.min(LINE_SHORT.saturating_sub(rest)) } else { value_max };
         let mut me = Self { launcher, size, job_id, value_max };
@@ -126,7 +129,7 @@ impl Pmi1 {
     /// Sends a request and returns its reply, which must be `expected`.
     fn exchange(&mut self, request: &str, expected: &str) -> Result<Message> {
         self.launcher.send(request.as_bytes())?;
-        // A question of the launcher is not answered now: while a request is open, the launcher knows what the rank
+        // A question of the launcher is not answered here: while a request is open, the launcher knows what the rank
         // waits for.
         self.launcher.receive_line(expected, is_ask)
     }
@@ -168,7 +171,7 @@ impl Bootstrap for Pmi1 {
             let request = Line::new("put").field("kvsname", &self.job_id).field("key", part_key(key, i));
             let reply = self.exchange(&request.field("value", part).end(), "put_result")?;
             if self.launcher.rc(&reply)? != 0 {
-                let why = self.text(&reply).unwrap_or_else(|| "it gave no reason".into());
+                let why = self.text(&reply).unwrap_or_else(|| "no reason given".into());
                 let cause = format!("the launcher refused the value of key {key:?} ({} bytes): {why}", value.len());
                 return Err(self.launcher.error(ErrorKind::Launcher, cause));
             }
@@ -177,7 +180,7 @@ impl Bootstrap for Pmi1 {
     }
 
     fn fence(&mut self) -> Result<()> {
-        self.launcher.operation = "bootstrap fence";
+        self.launcher.operation = "pass a fence of the bootstrap";
         let reply = self.exchange(&Line::new("barrier_in").end(), "barrier_out")?;
         if reply.field(LOST_FIELD).is_none() {
             return self.launcher.require_rc(&reply);
@@ -213,12 +216,12 @@ impl Bootstrap for Pmi1 {
     fn finalize(&mut self) -> Result<()> {
         self.launcher.operation = "bootstrap finalize";
         self.exchange(&Line::new("finalize").end(), "finalize_ack")?;
-        self.launcher.broken = Some("the rank has finalized".into());
+        self.launcher.broken = Some("the rank has already finalized the bootstrap".into());
         Ok(())
     }
 
     fn abort(&mut self, code: i32, reason: &str) {
-        // The maximum length of a reason that certainly fits into the line.
+        // The maximum length of a reason that is certain to fit into the line.
         let most = |n| reason.chars().take(n).collect::<String>();
         let line = Line::new("abort").field("exitcode", code);
         let line = if self.is_ours() {
@@ -229,7 +232,7 @@ impl Bootstrap for Pmi1 {
         };
         // A failure is ignored: the caller exits in any case, and the launcher notices that too.
         let _ = self.launcher.send(line.end().as_bytes());
-        self.launcher.broken = Some("the rank has requested the end of the job".into());
+        self.launcher.broken = Some("the rank has already aborted the job".into());
     }
 }
 

@@ -11,9 +11,9 @@ use super::VALUE_MAX;
 
 /// Maximum length of a line in bytes, including the newline.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
-/// Maximum length in characters of the part of a value under one key, even if the server accepts more.
+/// Maximum length in characters of the chunk of a value that is stored under one key, even if the server accepts more.
 const PART_MAX: usize = 8 * 1024;
-/// Room for the length of a value and a dot before the first part.
+/// Space for the length of a value and a dot before the first chunk.
 const HEADER_MAX: usize = 6;
 
 /// A parsed line.
@@ -107,12 +107,11 @@ impl Message {
     /// A message that the field is missing or not a number of this type.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, String> {
         self.need(name)?.parse().map_err(|_| {
-            format!("`{name}=` is not a number of the right size in the line {}", quote(self.line().as_bytes()))
+            format!("`{name}=` is not a number, or out of range, in the line {}", quote(self.line().as_bytes()))
         })
     }
 
     /// The message as it was written, except for spaces and skipped words.
-    #[must_use]
     pub(crate) fn line(&self) -> String {
         let words: Vec<_> = self.fields.iter().map(|(n, v)| format!("{n}={v}")).collect();
         words.join(" ")
@@ -205,7 +204,6 @@ impl LineBuffer {
     }
 
     /// The bytes after the last newline.
-    #[must_use]
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes
     }
@@ -219,7 +217,7 @@ impl LineBuffer {
 pub(crate) fn pack(value: &[u8], room: usize) -> Result<Vec<String>, String> {
     let room = room.min(PART_MAX);
     if room < HEADER_MAX + 8 {
-        return Err(format!("values of at most {room} characters are too short"));
+        return Err(format!("the launcher's limit of {room} characters for a value is too small"));
     }
     let first = ((room - HEADER_MAX) / 4 * 3).min(value.len());
     let (head, tail) = value.split_at(first);
@@ -228,24 +226,24 @@ pub(crate) fn pack(value: &[u8], room: usize) -> Result<Vec<String>, String> {
     Ok(parts)
 }
 
-/// The key of one part of a value. Callers' keys cannot contain `~`.
-#[must_use]
+/// The key of one chunk of a value. Callers' keys cannot contain `~`.
 pub(crate) fn part_key(key: &str, part: usize) -> String {
     if part == 0 { key.to_owned() } else { format!("{key}~{part}") }
 }
 
-/// Joins the parts that `part(0)`, `part(1)`, .. return, until the value is complete.
+/// Joins the chunks that `part(0)`, `part(1)`, .. return, until the value is complete.
 ///
 /// # Errors
-/// Those of `part`, and those that `wrong` makes from a description of malformed parts.
+/// Those of `part`, and those that `wrong` makes from a description of malformed chunks.
 pub(crate) fn unpack<E>(
     mut part: impl FnMut(usize) -> Result<String, E>,
     wrong: impl Fn(String) -> E,
 ) -> Result<Vec<u8>, E> {
     let head = part(0)?;
-    let (length, text) = head.split_once('.').ok_or_else(|| wrong(format!("no length in {}", quote_text(&head))))?;
+    let (length, text) =
+        head.split_once('.').ok_or_else(|| wrong(format!("no value length in {}", quote_text(&head))))?;
     let length = length.parse::<usize>().ok().filter(|l| *l <= VALUE_MAX);
-    let length = length.ok_or_else(|| wrong(format!("a bad length in {}", quote_text(&head))))?;
+    let length = length.ok_or_else(|| wrong(format!("malformed value length in {}", quote_text(&head))))?;
     let decode = |text: &str| BASE64.decode(text).map_err(|e| wrong(format!("{e} in {}", quote_text(text))));
     let mut value = decode(text)?;
     for i in 1.. {
@@ -254,12 +252,12 @@ pub(crate) fn unpack<E>(
         }
         let more = decode(&part(i)?)?;
         if more.is_empty() {
-            return Err(wrong(format!("part {i} is empty")));
+            return Err(wrong(format!("chunk {i} of the value is empty")));
         }
         value.extend(more);
     }
     if value.len() > length {
-        return Err(wrong(format!("{} bytes instead of {length}", value.len())));
+        return Err(wrong(format!("the value has {} bytes, but {length} were announced", value.len())));
     }
     Ok(value)
 }
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn text_comes_as_it_was_written() {
+    fn text_arrives_as_it_was_written() {
         for text in ["set FARSIDE_SHM_DIR to 100% of a_b", "", "é %41 =", "%"] {
             let line = Line::new("abort").text("error_msg", text).end();
             assert_eq!(line.matches([' ', '\n']).count(), 2, "{line:?}");

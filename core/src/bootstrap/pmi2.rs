@@ -1,7 +1,7 @@
 //! Bootstrap by a launcher that speaks PMI-2: Slurm's plugin `pmi2`, MPICH's `mpiexec.hydra`.
 //!
-//! The launcher provides a connected socket (`PMI_FD`), on which a line agrees on the version as in PMI-1. Every later
-//! message is a length of 6 characters and as many bytes of `name=value;` fields, the first of which is `cmd`; a
+//! The launcher provides a connected socket (`PMI_FD`), on which the two sides agree on the version as in PMI-1. Every
+//! later message is a length of 6 characters and as many bytes of `name=value;` fields, the first of which is `cmd`; a
 //! semicolon in a value is doubled. Every call is one request and one reply. Only one thread of a rank makes calls, so
 //! no message names a thread.
 
@@ -42,7 +42,7 @@ impl Pmi2 {
     pub(super) fn start(mut launcher: Connection, job: &str) -> Result<Self> {
         let version = launcher.agree(2)?;
         if version != 2 {
-            return Err(launcher.broke(format!("it speaks PMI version {version}, not 2")));
+            return Err(launcher.broke(format!("the launcher speaks PMI version {version}, not 2")));
         }
         let rank = launcher.rank;
         let mut me = Self { launcher, size: 0, job_id: String::new() };
@@ -51,13 +51,14 @@ impl Pmi2 {
         me.size = joined.number("size").map_err(|e| me.launcher.broke(e))?;
         let given: u32 = joined.number("rank").map_err(|e| me.launcher.broke(e))?;
         if given != rank || rank >= me.size {
-            let cause = format!("it gave rank {given} of {} to rank {rank}", me.size);
+            let cause = format!("the launcher gave rank {given} of {} to rank {rank}", me.size);
             return Err(me.launcher.broke(cause));
         }
         let name = me.ask("job-getid", &[])?;
         name.need("jobid").map_err(|e| me.launcher.broke(e))?.clone_into(&mut me.job_id);
         if me.job_id.is_empty() || me.job_id.len() > PART_MAX {
-            let cause = format!("its job ID has {} characters; 1 to {PART_MAX} are allowed", me.job_id.len());
+            let cause =
+                format!("the launcher's job ID has {} characters; 1 to {PART_MAX} are allowed", me.job_id.len());
             return Err(me.launcher.broke(cause));
         }
         Ok(me)
@@ -81,7 +82,7 @@ impl Pmi2 {
     fn get_part(&mut self, key: &str, part: usize) -> Result<String> {
         let job = self.job_id.clone();
         let reply = self.exchange("kvs-get", &[("jobid", &job), ("srcid", "-1"), ("key", &part_key(key, part))])?;
-        // Hydra refuses to get a key that Slurm does not find.
+        // Hydra rejects a get of an unknown key, while Slurm reports that it is not found.
         let is_refused = self.launcher.rc(&reply)? != 0;
         if is_refused || !reply.need("found").map_err(|e| self.launcher.broke(e))?.eq_ignore_ascii_case("true") {
             return Err(no_such_key(self.launcher.operation, key).rank(self.launcher.rank));
@@ -116,7 +117,7 @@ impl Bootstrap for Pmi2 {
         for (i, part) in parts.iter().enumerate() {
             let reply = self.exchange("kvs-put", &[("key", &part_key(key, i)), ("value", part)])?;
             if self.launcher.rc(&reply)? != 0 {
-                let why = reply.field("errmsg").unwrap_or("it gave no reason");
+                let why = reply.field("errmsg").unwrap_or("no reason given");
                 let cause = format!("the launcher refused the value of key {key:?} ({} bytes): {why}", value.len());
                 return Err(self.launcher.error(ErrorKind::Launcher, cause));
             }
@@ -125,7 +126,7 @@ impl Bootstrap for Pmi2 {
     }
 
     fn fence(&mut self) -> Result<()> {
-        self.launcher.operation = "bootstrap fence";
+        self.launcher.operation = "pass a fence of the bootstrap";
         self.ask("kvs-fence", &[]).map(drop)
     }
 
@@ -143,7 +144,7 @@ impl Bootstrap for Pmi2 {
     fn finalize(&mut self) -> Result<()> {
         self.launcher.operation = "bootstrap finalize";
         self.ask("finalize", &[])?;
-        self.launcher.broken = Some("the rank has finalized".into());
+        self.launcher.broken = Some("the rank has already finalized the bootstrap".into());
         Ok(())
     }
 
@@ -153,7 +154,7 @@ impl Bootstrap for Pmi2 {
         let code = code.to_string();
         // A failure is ignored: the caller exits in any case, and the launcher notices that too.
         let _ = self.launcher.send(&request("abort", &[("isworld", "TRUE"), ("exitcode", &code), ("msg", &text)]));
-        self.launcher.broken = Some("the rank has requested the end of the job".into());
+        self.launcher.broken = Some("the rank has already aborted the job".into());
     }
 }
 
@@ -173,7 +174,7 @@ fn frame(received: &mut LineBuffer) -> std::result::Result<Option<Vec<u8>>, Stri
     let Some(head) = received.rest().get(..LENGTH) else { return Ok(None) };
     let length = std::str::from_utf8(head).ok().and_then(|head| head.trim().parse::<usize>().ok());
     let length = length.filter(|length| *length <= LINE_MAX);
-    let length = length.ok_or_else(|| format!("a bad length in {}", quote(received.rest())))?;
+    let length = length.ok_or_else(|| format!("malformed message length in {}", quote(received.rest())))?;
     Ok(received.take(LENGTH + length).map(|mut frame| frame.split_off(LENGTH)))
 }
 
@@ -253,7 +254,7 @@ mod tests {
         }
         let other = launcher(&["cmd=response_to_init pmi_version=3 rc=0\n"], &[]);
         let e = Pmi1::negotiate(other, 2).unwrap_err().to_string();
-        assert!(e.contains("it speaks PMI version 3, not 1"), "{e}");
+        assert!(e.contains("the launcher speaks PMI version 3, not 1"), "{e}");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //! Bootstrap by a launcher that speaks PMIx: `prterun`, `mpirun` of Open MPI, `srun --mpi=pmix`.
 //!
 //! `libpmix.so.2` is loaded at run time, so nothing links to it; functions and layouts are those of the PMIx standard,
-//! versions 4 and 5. Its calls may block forever, so a separate thread makes them all, and a call is given up after the
-//! job's timeout; every later call then fails with the same cause.
+//! versions 4 and 5. Its calls may block forever, so a separate thread makes them all, and the rank abandons a call
+//! after the job's timeout; every later call then fails with the same cause.
 //!
-//! PMIx finds a value by the rank that has put it, which [`Bootstrap::get`] does not know. So each rank publishes
-//! everything that it has put since the last fence as one value, and `get` reads the values of the ranks, that of the
-//! most likely rank first.
+//! PMIx looks a value up by the rank that has put it, which the caller of [`Bootstrap::get`] does not name. So each
+//! rank publishes everything that it has put since the last fence as one value, and `get` reads the values of the
+//! ranks, that of the most likely rank first.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use libloading::Library;
 
-use super::connection::launcher_is_gone;
+use super::connection::end_without_launcher;
 use super::mark::{ancestors, mark};
 use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +29,8 @@ const LIBRARY: &str = "libpmix.so.2";
 /// Maximum wait for the launcher to end the job.
 const ABORT: Duration = Duration::from_secs(5);
 
-/// Constants of the PMIx standard: statuses, types of values, a scope, the rank that means the whole job, and keys.
+/// Constants of the PMIx standard: statuses, types of values, a scope, the rank that stands for the whole job, and
+/// keys.
 const SUCCESS: c_int = 0;
 const TIMEOUT: c_int = -24;
 const PARTIAL_SUCCESS: c_int = -52;
@@ -106,14 +107,15 @@ struct Functions {
 }
 
 impl Functions {
-    /// Loads the library that the launcher has loaded, which matches its server, or otherwise the one that the system
-    /// finds.
+    /// Loads the library that the launcher has loaded, which matches its server, or otherwise the library that the
+    /// system finds.
     fn load() -> std::result::Result<Self, libloading::Error> {
         // SAFETY: the library's initializers have no requirements.
         let open = |path: PathBuf| unsafe { Library::new(path) };
         let launchers = launchers_library().and_then(|path| open(path).ok());
         let library = launchers.map_or_else(|| open(LIBRARY.into()), Ok)?;
-        // It stays loaded, because its own threads run until it is finalized, and the functions are used until then.
+        // The library stays loaded, because its own threads run until it is finalized, and the functions are used until
+        // then.
         let library = std::mem::ManuallyDrop::new(library);
         // SAFETY: the names and types are those of the PMIx standard, as the name of the library promises.
         unsafe {
@@ -143,14 +145,14 @@ impl Functions {
         };
         let text = format!("{call} failed: {} ({status})", text.to_string_lossy());
         Err(match status {
-            PARTIAL_SUCCESS => (ErrorKind::PeerLost, format!("a rank has ended before this call: {text}")),
+            PARTIAL_SUCCESS => (ErrorKind::PeerLost, format!("a rank ended before this call: {text}")),
             TIMEOUT => (ErrorKind::Timeout, text),
             _ => (ErrorKind::Launcher, text),
         })
     }
 }
 
-/// The handler of the event that the connection to the launcher is lost.
+/// Handles the event that the connection to the launcher is lost.
 extern "C" fn lost_launcher(
     _registration: usize,
     _event: c_int,
@@ -162,12 +164,12 @@ extern "C" fn lost_launcher(
     _done: *const c_void,
     _argument: *mut c_void,
 ) {
-    launcher_is_gone(std::env::var("PMIX_RANK").unwrap_or_default(), "PMIx")
+    end_without_launcher(std::env::var("PMIX_RANK").unwrap_or_default(), "PMIx")
 }
 
-/// The library that a parent of this process has loaded, if the system lets this process see that.
+/// The library that an ancestor of this process has loaded, if the system lets this process see that.
 fn launchers_library() -> Option<PathBuf> {
-    // A shell or two may be in between.
+    // Shells may be between the launcher and this process, so several ancestors are examined.
     ancestors().take(4).find_map(|pid| {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let mut mapped = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
@@ -189,8 +191,8 @@ impl Client {
         // SAFETY: `own` may be written, and there are no directives.
         functions.check("PMIx_Init", unsafe { (functions.init)(&mut own, std::ptr::null(), 0) })?;
         own.namespace[255] = 0;
-        // SAFETY: the code is valid for the call, which blocks where it gets no function to call. Its result is the
-        // number of the registration, or the status of a failure.
+        // SAFETY: the code is valid for the call, which blocks because it has no callback. Its result is the number of
+        // the registration, or the status of a failure.
         let registered = unsafe {
             let (none, argument) = (std::ptr::null(), std::ptr::null_mut());
             (functions.register)(&LOST_CONNECTION, 1, std::ptr::null(), 0, lost_launcher, none, argument)
@@ -216,7 +218,7 @@ impl Client {
         let mut collect = Info { key: [0; 512], flags: 0, value: Value { kind: BOOL, data: Data { _size: [0; 3] } } };
         collect.key[..COLLECT_DATA.len()].copy_from_slice(COLLECT_DATA);
         collect.value.data.flag = true;
-        // SAFETY: no processes means all of the namespace; the directive is valid for the call.
+        // SAFETY: a null list of processes stands for the whole namespace; the directive is valid for the call.
         f.check("PMIx_Fence", unsafe { (f.fence)(std::ptr::null(), 0, &collect, 1) })
     }
 
@@ -226,20 +228,21 @@ impl Client {
         let mut found: *mut Value = std::ptr::null_mut();
         // SAFETY: process and key are valid for the call, which writes a pointer to a value.
         f.check("PMIx_Get", unsafe { (f.get)(&of, key.as_ptr(), std::ptr::null(), 0, &mut found) })?;
-        // SAFETY: a call that succeeded has written null or a pointer to a value, which is this caller's from now on.
+        // SAFETY: a call that succeeded has written null or a pointer to a value, which this caller owns.
         let Some(value) = (unsafe { found.as_ref() }) else {
-            return Err((ErrorKind::Launcher, "PMIx_Get gave no value".into()));
+            return Err((ErrorKind::Launcher, "PMIx_Get returned no value".into()));
         };
         let kind = value.kind;
         let result = read(value);
-        // SAFETY: the standard has the caller release the value and its bytes by `free`; `value` is not used any more.
+        // SAFETY: by the standard the caller releases the value and its bytes by `free`; `value` is not used
+        // afterwards.
         unsafe {
             if kind == BYTE_OBJECT {
                 libc::free((*found).data.bytes.bytes.cast());
             }
             libc::free(found.cast());
         }
-        let cause = || format!("PMIx_Get gave a value of type {kind} for {}", key.to_string_lossy());
+        let cause = || format!("PMIx_Get returned a value of unexpected type {kind} for {}", key.to_string_lossy());
         result.ok_or_else(|| (ErrorKind::Launcher, cause()))
     }
 
@@ -261,13 +264,13 @@ impl Client {
             if bytes.bytes.is_null() || bytes.size == 0 {
                 return Some(Vec::new());
             }
-            // SAFETY: the bytes are as many as their size, and valid until they are freed.
+            // SAFETY: `size` bytes are valid until they are freed.
             Some(unsafe { std::slice::from_raw_parts(bytes.bytes, bytes.size) }.to_vec())
         })
     }
 
     fn abort(&self, code: i32, reason: &CStr) -> Called<()> {
-        // SAFETY: the text is valid for the call, and no processes means all of the namespace.
+        // SAFETY: the text is valid for the call, and a null list of processes stands for the whole namespace.
         let status = unsafe { (self.functions.abort)(code, reason.as_ptr(), std::ptr::null(), 0) };
         self.functions.check("PMIx_Abort", status)
     }
@@ -283,7 +286,6 @@ impl Client {
 type Call = Box<dyn FnOnce(&Client) + Send>;
 
 /// The connection of a rank to a PMIx launcher.
-#[derive(Debug)]
 pub(crate) struct Pmix {
     calls: mpsc::Sender<Call>,
     rank: u32,
@@ -292,7 +294,7 @@ pub(crate) struct Pmix {
     timeout: Duration,
     /// The current call, for errors.
     operation: &'static str,
-    /// The cause for which every call fails from now on.
+    /// Set once every further call must fail: the cause of their errors.
     broken: Option<String>,
     /// Keys and values since the last fence.
     own: Vec<(String, Vec<u8>)>,
@@ -310,12 +312,13 @@ impl Pmix {
     /// # Errors
     /// `Launcher` if the library cannot be loaded or the launcher does not answer as it should; `Timeout`.
     pub(crate) fn join(namespace: &str, rank: u32, timeout: Duration) -> Result<Self> {
-        const OP: &str = "bootstrap connect";
+        const OP: &str = "connect to the launcher";
         let mark = mark(&format!("{namespace}.{rank}"))?;
         let functions = Functions::load().map_err(|e| {
             let e = Error::new(ErrorKind::Launcher, OP).rank(rank).cause(format!("the launcher speaks PMIx: {e}"));
             e.remedy(format!(
-                "install the library (Debian: libpmix2), or put the folder of the launcher's {LIBRARY} into LD_LIBRARY_PATH"
+                "install the library (Debian: libpmix2), or add the directory of the launcher's \
+                 {LIBRARY} to LD_LIBRARY_PATH"
             ))
         })?;
         let (calls, to_make) = mpsc::channel::<Call>();
@@ -329,7 +332,7 @@ impl Pmix {
             to_make.iter().for_each(|call| call(&client));
         };
         let started = std::thread::Builder::new().name("farside-pmix".into()).spawn(body);
-        started.map_err(|e| Error::system("start the thread of PMIx", e).rank(rank))?;
+        started.map_err(|e| Error::system("start the PMIx thread", e).rank(rank))?;
         let mut me = Self {
             calls,
             rank,
@@ -346,7 +349,9 @@ impl Pmix {
         };
         let (given, number, size) = me.wait(&connected, timeout)?;
         if given != namespace || number != rank || rank >= size {
-            let cause = format!("the launcher gave rank {number} of {size} in {given} to rank {rank} in {namespace}");
+            let cause = format!(
+                "PMIx_Init returned rank {number} of {size} in namespace {given}, but the environment says rank {rank} in {namespace}"
+            );
             return Err(me.error(ErrorKind::Launcher, cause));
         }
         (me.size, me.read) = (size, vec![0; size as usize]);
@@ -357,19 +362,19 @@ impl Pmix {
         Error::new(kind, self.operation).rank(self.rank).cause(cause)
     }
 
-    /// The result of a call of the library.
+    /// Waits for the result of a call of the library.
     fn wait<R>(&mut self, result: &mpsc::Receiver<Called<R>>, limit: Duration) -> Result<R> {
         let (kind, cause) = match result.recv_timeout(limit) {
             Ok(Ok(result)) => return Ok(result),
             Ok(Err(failure)) => failure,
-            Err(RecvTimeoutError::Timeout) => (ErrorKind::Timeout, format!("no answer by PMIx within {limit:?}")),
-            Err(RecvTimeoutError::Disconnected) => (ErrorKind::Launcher, "the thread of PMIx has ended".into()),
+            Err(RecvTimeoutError::Timeout) => (ErrorKind::Timeout, format!("PMIx did not answer within {limit:?}")),
+            Err(RecvTimeoutError::Disconnected) => (ErrorKind::Launcher, "the PMIx thread has ended".into()),
         };
         self.broken = Some(cause.clone());
         Err(self.error(kind, cause))
     }
 
-    /// Makes the thread do a call, and waits for its result.
+    /// Runs a call on the PMIx thread, and waits for its result.
     fn call<R: Send + 'static>(
         &mut self,
         limit: Duration,
@@ -379,7 +384,7 @@ impl Pmix {
             return Err(self.error(ErrorKind::Launcher, cause.clone()));
         }
         let (done, result) = mpsc::sync_channel(1);
-        // If the thread has ended, nothing is sent to `result`.
+        // If the thread has ended, the sender is dropped and `result` reports it.
         let _ = self.calls.send(Box::new(move |client| drop(done.send(call(client)))));
         self.wait(&result, limit)
     }
@@ -415,7 +420,7 @@ fn parse(bytes: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     Some(values)
 }
 
-/// The rank at the end of a key, which is most likely the one that has put it.
+/// The rank at the end of a key, which has most likely put the key.
 fn rank_of(key: &str) -> Option<u32> {
     key.rsplit('.').next()?.parse().ok()
 }
@@ -446,7 +451,7 @@ impl Bootstrap for Pmix {
     }
 
     fn fence(&mut self) -> Result<()> {
-        self.operation = "bootstrap fence";
+        self.operation = "pass a fence of the bootstrap";
         let own = std::mem::take(&mut self.own);
         let bytes = own.iter().fold(Writer::new(), |w, (key, value)| w.bytes(key.as_bytes()).bytes(value)).done();
         let key = blob_key(self.fences);
@@ -471,7 +476,7 @@ impl Bootstrap for Pmix {
     fn finalize(&mut self) -> Result<()> {
         self.operation = "bootstrap finalize";
         self.call(self.timeout, Client::finalize)?;
-        self.broken = Some("the rank has finalized".into());
+        self.broken = Some("the rank has already finalized the bootstrap".into());
         Ok(())
     }
 
@@ -481,7 +486,7 @@ impl Bootstrap for Pmix {
         let text = CString::new(reason.replace('\0', " ")).unwrap_or_default();
         // A failure is ignored: the caller exits in any case, and the launcher notices that too.
         let _ = self.call(self.timeout.min(ABORT), move |client| client.abort(code, &text));
-        self.broken = Some("the rank has requested the end of the job".into());
+        self.broken = Some("the rank has already aborted the job".into());
     }
 }
 
@@ -497,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_fence_come_back_or_are_refused() {
+    fn values_of_a_fence_round_trip_or_are_refused() {
         let bytes = Writer::new().bytes(b"node.1").bytes(b"abc").bytes(b"empty").bytes(b"").done();
         let values = vec![("node.1".to_owned(), b"abc".to_vec()), ("empty".to_owned(), Vec::new())];
         assert_eq!(parse(&bytes), Some(values));

@@ -14,11 +14,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The reason why no further fence can succeed.
 #[derive(Clone, Debug)]
 enum End {
-    /// The rank finalized; an error only if another rank fences again.
+    /// The rank finalized; an error only if another rank enters another fence.
     Finalized(u32),
     /// The rank was dropped without `finalize`.
     Lost(u32),
-    /// The rank gave up waiting, so the others would wait forever.
+    /// The rank timed out in a fence, so the others would wait forever.
     TimedOut(u32),
     /// The rank requested the end of the job.
     Aborted(u32, i32, String),
@@ -29,12 +29,12 @@ impl End {
         match self {
             Self::Finalized(rank) => Error::new(ErrorKind::PeerLost, operation)
                 .peer(*rank)
-                .cause("it has finalized, so it takes part in no further fence"),
+                .cause("the peer has finalized and enters no further fence"),
             Self::Lost(rank) => {
-                Error::new(ErrorKind::PeerLost, operation).peer(*rank).cause("it ended without finalizing")
+                Error::new(ErrorKind::PeerLost, operation).peer(*rank).cause("the peer ended without finalizing")
             }
             Self::TimedOut(rank) => Error::new(ErrorKind::Timeout, operation)
-                .cause(format!("rank {rank} gave up waiting for the other ranks in the fence")),
+                .cause(format!("rank {rank} timed out waiting for the other ranks in the fence")),
             Self::Aborted(rank, code, reason) => {
                 Error::new(ErrorKind::Aborted, operation).peer(*rank).cause(format!("code {code}: {reason}"))
             }
@@ -66,7 +66,7 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records `end`. Any other reason replaces a finalize; otherwise the first reason stays.
+    /// Records `end`. Any other reason replaces `Finalized`; otherwise the first reason stays.
     fn end(&self, end: End) {
         let mut table = self.lock();
         if matches!(table.end, None | Some(End::Finalized(_))) {
@@ -91,13 +91,11 @@ impl std::fmt::Debug for ThreadBootstrap {
 }
 
 /// The `n` ranks of a job, in order, for one thread each. A fence waits at most 60 s.
-#[must_use]
 pub(crate) fn threads(n: usize) -> Vec<ThreadBootstrap> {
     threads_with_timeout(n, TIMEOUT)
 }
 
 /// The `n` ranks of a job, in order. A fence waits at most `timeout`.
-#[must_use]
 pub(crate) fn threads_with_timeout(n: usize, timeout: Duration) -> Vec<ThreadBootstrap> {
     let n = u32::try_from(n).unwrap_or(u32::MAX);
     let shared = shared(n, "threads", timeout);
@@ -105,7 +103,6 @@ pub(crate) fn threads_with_timeout(n: usize, timeout: Duration) -> Vec<ThreadBoo
 }
 
 /// The only rank of a job of size 1.
-#[must_use]
 pub(crate) fn singleton() -> ThreadBootstrap {
     ThreadBootstrap { rank: 0, finalized: false, shared: shared(1, "singleton", TIMEOUT) }
 }
@@ -116,7 +113,7 @@ fn shared(size: u32, kind: &'static str, timeout: Duration) -> Arc<Shared> {
         changed: Condvar::new(),
         size,
         kind,
-        // The address distinguishes the jobs that are alive in this process.
+        // The address distinguishes the live jobs of this process.
         job_id: format!("{kind}-{}-{:x}", std::process::id(), me.as_ptr().addr()),
         timeout,
     })
@@ -147,7 +144,7 @@ impl Bootstrap for ThreadBootstrap {
     }
 
     fn fence(&mut self) -> Result<()> {
-        let operation = "bootstrap fence";
+        let operation = "pass a fence of the bootstrap";
         // If the deadline exceeds the clock's range, the fence waits without a limit.
         let deadline = Instant::now().checked_add(self.shared.timeout);
         let mut table = self.shared.lock();

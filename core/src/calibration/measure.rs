@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The measurement: the lowest rank of a node, the leader, sends messages to the next rank, which sends each back in
-//! the same way. The round-trip times of each way at each length give the cut-offs, of which the leader informs the
+//! the same way. The round-trip times of each way at each length give the cut-offs; the leader sends them to the
 //! other ranks.
 
 use std::cell::Cell;
@@ -19,13 +19,13 @@ use crate::tracked::Track;
 
 const OP: &str = "calibrate";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 5);
-/// Number of round trips in each way at each length. The shortest counts, since disturbances only make a round trip
+/// Number of round trips in each way at each length. The shortest is used, since disturbances only make a round trip
 /// longer.
 const ROUNDS: usize = 5;
-/// Maximum duration of a measurement. One that takes longer is given up, and made again at the next start.
+/// Maximum duration of a measurement. A longer one is abandoned, and repeated at the next start.
 pub(super) const LIMIT: Duration = Duration::from_millis(20);
 
-/// The header of a message: the number of its way, and of its round; in answers also the load of the answering rank.
+/// The header of a message: the number of its way and of its round; in answers also the load of the answering rank.
 type Header = [u8; 6];
 
 fn header(way: u8, round: u8, load: Load) -> Header {
@@ -44,33 +44,33 @@ enum Arrived {
 /// Memory for messages, and the last arrival. The handler owns it too, so it outlives all messages.
 struct Inbox {
     /// Maximum length of a message; a multiple of a page.
-    most: usize,
+    max_len: usize,
     /// Memory for the messages of each round that are sent and received, with room to align them to pages.
     memory: [*mut [u8]; 2],
     arrived: Cell<Option<Arrived>>,
 }
 
 impl Inbox {
-    fn new(most: usize) -> Self {
-        let len = if most == 0 { 0 } else { ROUNDS * most + PAGE };
+    fn new(max_len: usize) -> Self {
+        let len = if max_len == 0 { 0 } else { ROUNDS * max_len + PAGE };
         // Pages that have not been written would all be the same page of zeros.
         let memory = [(); 2].map(|()| Box::into_raw(vec![1; len].into_boxed_slice()));
-        Self { most, memory, arrived: Cell::new(None) }
+        Self { max_len, memory, arrived: Cell::new(None) }
     }
 
     /// The memory of messages that are sent (0) or received (1) with this header.
     fn place(&self, side: usize, [way, round, ..]: Header) -> *mut u8 {
         let base = self.memory[side].cast::<u8>();
         let round = if quantity(way).reused { 0 } else { usize::from(round) % ROUNDS };
-        base.wrapping_add(base.align_offset(PAGE) + round * self.most)
+        base.wrapping_add(base.align_offset(PAGE) + round * self.max_len)
     }
 
     fn take(self: &Rc<Self>, m: Message<'_>) -> Delivery {
         match *m.header {
             [way, round, a, b, c, d] if usize::from(way) < 2 * QUANTITIES.len() => {
-                let (inbox, header, len) = (Rc::clone(self), [way, round, a, b, c, d], m.len.min(self.most));
-                // SAFETY: the completion, which owns the inbox, keeps the memory; only this message accesses it, since
-                // the next one comes when this one has been answered.
+                let (inbox, header, len) = (Rc::clone(self), [way, round, a, b, c, d], m.len.min(self.max_len));
+                // SAFETY: the completion, which owns the inbox, keeps the memory allocated; only this message accesses
+                // it, since the next message is sent after this one has been answered.
                 let sink = unsafe { Sink::memory(self.place(1, header), len) };
                 let arrived = move |_| inbox.arrived.set(Some(Arrived::Message(header, len)));
                 Delivery::Into(sink, OnComplete::inline(arrived))
@@ -86,13 +86,13 @@ impl Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         for memory in self.memory {
-            // SAFETY: made by `Box::into_raw`, and no message from it or to it is left.
+            // SAFETY: made by `Box::into_raw`, and no message from or to this memory is in progress.
             drop(unsafe { Box::from_raw(memory) });
         }
     }
 }
 
-/// The quantity of a way.
+/// The quantity to which a way belongs.
 fn quantity(way: u8) -> &'static Quantity {
     &QUANTITIES[usize::from(way) / 2]
 }
@@ -102,46 +102,52 @@ struct End<'a> {
     job: &'a Messenger,
     inbox: Rc<Inbox>,
     measuring: Measuring,
-    /// The last known load of the end that answers.
+    /// The last known load of the answering end.
     load: Cell<Load>,
 }
 
-/// Measures messages of up to `most` bytes between the first two of `ranks`, the ranks of this node. Returns the values
-/// at all of these ranks, or `None` if they cannot be measured within `limit`, or cannot be stored.
+/// Measures messages of up to `max_len` bytes between the first two of `ranks`, the ranks of this node. Returns the
+/// values at all of these ranks, or `None` if they cannot be measured within `limit`, or cannot be stored.
 ///
 /// # Errors
 /// `PeerLost`.
 pub(super) fn together(
     job: &Messenger,
     ranks: &[u32],
-    most: usize,
+    max_len: usize,
     limit: Duration,
     cache: Option<CacheFile>,
 ) -> Result<Option<Measured>> {
     let number = ranks.iter().position(|rank| *rank == job.rank_number());
-    let inbox = Rc::new(Inbox::new(if number < Some(2) { most } else { 0 }));
+    let inbox = Rc::new(Inbox::new(if number < Some(2) { max_len } else { 0 }));
     let handler = Rc::clone(&inbox);
     job.active_messages().register_any(HANDLER, move |m| handler.take(m))?;
     let (measuring, load) = (Measuring::begin(job.device().now()), Cell::default());
     let (end, before) = (End { job, inbox, measuring, load }, job.message_cut_offs());
-    let found = if number == Some(0) { end.lead(ranks, most, limit, cache) } else { end.follow(ranks[0]) };
-    job.set_message_cut_offs(before);
+    let found = if number == Some(0) { end.lead(ranks, max_len, limit, cache) } else { end.follow(ranks[0]) };
+    job.message_cut_offs.set(before);
     let found = found?;
     job.active_messages().forget(HANDLER);
     Ok(found)
 }
 
 impl End<'_> {
-    fn lead(&self, ranks: &[u32], most: usize, limit: Duration, cache: Option<CacheFile>) -> Result<Option<Measured>> {
-        let replacement = cache.and_then(|cache| cache.replace().inspect_err(cannot_keep).ok());
-        let measured = if replacement.is_some() { self.measure(ranks[1], most, limit)? } else { None };
+    fn lead(
+        &self,
+        ranks: &[u32],
+        max_len: usize,
+        limit: Duration,
+        cache: Option<CacheFile>,
+    ) -> Result<Option<Measured>> {
+        let replacement = cache.and_then(|cache| cache.replace().inspect_err(log_store_error).ok());
+        let measured = if replacement.is_some() { self.measure(ranks[1], max_len, limit)? } else { None };
         let text = measured.map_or_else(String::new, |measured| measured.text());
         for rank in &ranks[1..] {
             am::notify(self.job, *rank, HANDLER, text.as_bytes())?;
         }
         if let (Some(replacement), Some(measured)) = (replacement, &measured) {
             let load = self.measuring.load(self.job.device().now()).max(self.load.get());
-            let _ = replacement.set(NAME, load, |_| Some(measured.fitted.lines())).inspect_err(cannot_keep);
+            let _ = replacement.set(NAME, load, |_| Some(measured.fitted.lines())).inspect_err(log_store_error);
         }
         Ok(measured)
     }
@@ -161,14 +167,15 @@ impl End<'_> {
         }
     }
 
-    /// Measures all quantities; `None` if that takes too long. If messages use the same memory again, the longest come
-    /// first: the memory is then moved, and mapped by the other rank, before the lengths near the cut-off are measured.
-    fn measure(&self, partner: u32, most: usize, limit: Duration) -> Result<Option<Measured>> {
+    /// Measures all quantities; `None` if that takes too long. If messages reuse their memory, the longest are measured
+    /// first: the memory is then moved onto shared memory, and mapped by the other rank, before the lengths near the
+    /// cut-off are measured.
+    fn measure(&self, partner: u32, max_len: usize, limit: Duration) -> Result<Option<Measured>> {
         let (start, mut messages) = (self.job.device().now(), 0);
-        let mut values = [most; QUANTITIES.len()];
+        let mut values = [max_len; QUANTITIES.len()];
         for ((quantity, value), way) in QUANTITIES.iter().zip(&mut values).zip((0..).step_by(2)) {
             let mut times = Vec::new();
-            let mut lens = lengths(most);
+            let mut lens = lengths(max_len);
             if quantity.reused {
                 lens.reverse();
             }
@@ -178,7 +185,9 @@ impl End<'_> {
                     for (best, way) in best.iter_mut().zip(way..) {
                         let before = self.job.device().now();
                         if before.duration_since(start) >= limit {
-                            tracing::info!("cut-offs cannot be measured while other programs disturb the ranks");
+                            tracing::info!(
+                                "cut-offs cannot be measured while other programs use the ranks' processors"
+                            );
                             return Ok(None);
                         }
                         self.send(partner, header(way, round, Load::default()), len)?;
@@ -195,22 +204,22 @@ impl End<'_> {
             }
             times.sort_by_key(|(len, _)| *len);
             tracing::debug!("{}: bytes and seconds of both ways: {times:?}", quantity.name);
-            *value = crossing(&times, most);
+            *value = crossover_length(&times, max_len);
         }
-        Ok(Fitted::new(most, values).map(|fitted| Measured { fitted, messages }))
+        Ok(Fitted::new(max_len, values).map(|fitted| Measured { fitted, messages }))
     }
 
-    /// Sends a message; its memory is free afterwards.
+    /// Sends a message; its memory is reusable afterwards.
     fn send(&self, to: u32, header: Header, len: usize) -> Result<()> {
         let [way, ..] = header;
         let cut_offs = quantity(way).ways[usize::from(way) % 2];
-        self.job.set_message_cut_offs(cut_offs);
+        self.job.message_cut_offs.set(cut_offs);
         let source = Source::Bytes(Block { base: self.inbox.place(0, header), len });
         let track = Track::new();
         let _open = CancelOnDrop::new(self.job, &track);
         // SAFETY: the message is complete or cancelled when this returns; the handler is this module's.
         unsafe {
-            // A message that fits into a packet is read from the sender only if it waits.
+            // A message that fits into a packet is read from the sender's memory only if it uses rendezvous.
             if cut_offs.read_intra == 0 {
                 am::start_rendezvous(self.job, to, HANDLER, &header, source, &track)?;
             } else {
@@ -222,26 +231,26 @@ impl End<'_> {
     }
 }
 
-fn cannot_keep(e: &std::io::Error) {
-    tracing::info!("cut-offs of this machine cannot be stored: {e}");
+fn log_store_error(e: &std::io::Error) {
+    tracing::info!("measured cut-offs cannot be stored: {e}");
 }
 
 /// The measured lengths: powers of two.
-fn lengths(most: usize) -> Vec<usize> {
-    std::iter::successors(Some(MIN_CUT_OFF), |len| len.checked_mul(2)).take_while(|len| *len <= most).collect()
+fn lengths(max_len: usize) -> Vec<usize> {
+    std::iter::successors(Some(MIN_CUT_OFF), |len| len.checked_mul(2)).take_while(|len| *len <= max_len).collect()
 }
 
-/// The minimum length at which the second way is faster. It lies between the two measured lengths that minimize the
-/// product of the times of the chosen ways, which one wrong time moves least; between them, the difference of the times
-/// is interpolated linearly.
-pub(crate) fn crossing(times: &[(usize, [f64; 2])], most: usize) -> usize {
+/// The minimum length at which the second way is faster. It lies between the two adjacent measured lengths that
+/// minimize the product of the times of the chosen ways, a criterion that one outlier moves least; between them, the
+/// difference of the times is interpolated linearly.
+pub(crate) fn crossover_length(times: &[(usize, [f64; 2])], max_len: usize) -> usize {
     let cost = |k: usize| -> f64 {
         times.iter().enumerate().map(|(i, (_, time))| time[usize::from(i >= k)].max(f64::MIN_POSITIVE).ln()).sum()
     };
     let k = (0..=times.len()).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or(0);
     match (k.checked_sub(1).map(|before| times[before]), times.get(k)) {
-        (None, first) => first.map_or(most, |(len, _)| *len),
-        (_, None) => most,
+        (None, first) => first.map_or(max_len, |(len, _)| *len),
+        (_, None) => max_len,
         (Some((len, before)), Some((next, after))) => {
             let (lost, won) = ((before[1] - before[0]).max(0.0), (after[0] - after[1]).max(0.0));
             let part = if lost + won > 0.0 { lost / (lost + won) } else { 1.0 };
@@ -255,16 +264,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crossing_is_where_the_second_way_begins_to_win() {
+    fn crossover_length_is_where_the_second_way_begins_to_win() {
         let times = |first: [f64; 3], second: [f64; 3]| [0, 1, 2].map(|i| (1024 << i, [first[i], second[i]]));
-        let at = |first, second| crossing(&times(first, second), 5000);
+        let at = |first, second| crossover_length(&times(first, second), 5000);
         assert_eq!(at([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]), 1024);
         assert_eq!(at([1.0, 2.0, 4.0], [2.0, 4.0, 8.0]), 5000);
         assert_eq!(at([1.0, 4.0, 8.0], [2.0, 3.0, 4.0]), 1536);
-        // One wrong time moves the crossing by at most one length.
+        // One outlier moves the crossover by at most one length.
         assert_eq!(at([2.0, 4.0, 3.9], [1.0, 2.0, 4.0]), 1024);
         assert_eq!(at([1.0, 2.0, 4.0], [0.9, 4.0, 8.0]), 5000);
         assert_eq!(at([1.0; 3], [1.0; 3]), 1024);
-        assert_eq!(crossing(&[], 7), 7);
+        assert_eq!(crossover_length(&[], 7), 7);
     }
 }

@@ -10,7 +10,7 @@
 
 mod measure;
 
-pub(crate) use measure::crossing;
+pub(crate) use measure::crossover_length;
 
 use crate::cache::{CacheFile, Published};
 use crate::device::MessageCutOffs;
@@ -25,7 +25,7 @@ struct Quantity {
     field: fn(&mut MessageCutOffs) -> &mut usize,
     /// The cut-offs that make messages of all lengths use the first way, or the second.
     ways: [MessageCutOffs; 2],
-    /// Whether the messages use the same memory again and again, which peers then map if the system permits.
+    /// Whether the messages reuse their memory, which peers then map if the system permits.
     reused: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) const NAME: &str = "cut-offs";
 const EAGER: MessageCutOffs = MessageCutOffs { eager: usize::MAX, ..MessageCutOffs::UNMEASURED };
 const READ: MessageCutOffs = MessageCutOffs { read_intra: 0, ..MessageCutOffs::UNMEASURED };
 
-/// All quantities. A new one is a row here, with the fields of [`MessageCutOffs`] that its two ways need.
+/// All quantities. To add one, add a row here, and to [`MessageCutOffs`] the fields that its two ways need.
 const QUANTITIES: [Quantity; 2] = [
     Quantity { name: "eager", field: |c| &mut c.eager, ways: [EAGER, READ], reused: false },
     Quantity { name: "read-intra", field: |c| &mut c.read_intra, ways: [EAGER, READ], reused: true },
@@ -104,8 +104,8 @@ impl Measured {
     }
 }
 
-/// Gives all ranks of a node the same cut-offs: those that its lowest rank has published, or new ones, which that rank
-/// stores in its file. Collective; sends messages only if they are to be measured.
+/// Gives all ranks of a node the same cut-offs: the values that its lowest rank has published, or new ones, which that
+/// rank stores in its file. Collective; sends messages only if the cut-offs are to be measured.
 ///
 /// # Errors
 /// `PeerLost`, `Launcher`, `Protocol`.
@@ -124,14 +124,15 @@ pub(crate) fn agree(job: &Job, cache: Option<CacheFile>) -> Result<()> {
         _ if first.is_none() || second.is_none() || job.is_on_oversubscribed_node() => None,
         _ => {
             let found = measure::together(job, &capabilities.node, most, measure::LIMIT, cache)?;
-            // Ranks that have not left this call keep polling before their program can register handlers. All ranks are
-            // on this node: in a job of several nodes the device has no messages to measure.
+            // No rank leaves this call while another still polls in it: that one has not registered the handlers of its
+            // program, so it could not receive messages of the program. All ranks are on this node: in a job of several
+            // nodes the device has no messages to measure.
             job.bootstrap.borrow_mut().fence()?;
             found
         }
     };
     if let Some(Measured { fitted, messages }) = found {
-        job.set_message_cut_offs(fitted.applied(capabilities.messages).adjusted(&job.settings().transfer));
+        job.message_cut_offs.set(fitted.applied(capabilities.messages).adjusted(&job.settings().transfer));
         tracing::info!("cut-offs {}, measured by {messages} messages of this job", named(&fitted));
     }
     Ok(())
@@ -142,8 +143,8 @@ fn named(fitted: &Fitted) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The values that jobs on this machine use, for `farside info`: in the form of `FARSIDE_TRANSFER`, or why there are
-/// none.
+/// The values that jobs on this machine use, for `farside info`: in the form of `FARSIDE_TRANSFER`, or the reason why
+/// no values are used.
 #[must_use]
 pub fn report(settings: &Settings) -> String {
     let Some(cache) = CacheFile::new(settings) else {

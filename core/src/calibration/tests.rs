@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn values_come_back_as_they_were_and_damaged_ones_do_not() {
+fn values_round_trip_and_damaged_ones_are_refused() {
     let fitted = Fitted::new(64 << 10, [20_000, 9_000]).unwrap();
     let text = Measured { fitted, messages: 7 }.text();
     assert_eq!(Measured::parse(&text), Some(Measured { fitted, messages: 7 }));
@@ -62,7 +62,7 @@ proptest! {
     }
 }
 
-/// Measures with three ranks; returns the values that each of them got.
+/// Measures with three ranks; returns the values of each of them.
 fn measured(limit: Duration, cache: impl Fn() -> Option<CacheFile> + Sync) -> Vec<Option<Measured>> {
     let settings = Settings::from_lookup(|_| None).unwrap();
     let measure = |job: &Job| {

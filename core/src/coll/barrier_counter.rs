@@ -1,7 +1,7 @@
 //! Counter barrier (central barrier): every rank adds one to a word of team rank 0 and waits until the word has the
-//! sum. Where ranks share cores, each round of another algorithm would wait until a core is free; here a rank arrives
-//! in one time slice and leaves in its next one, in which it can enter the next barrier. With a core for every rank,
-//! the sequential additions would take longer than the rounds.
+//! sum. If ranks share cores, each round of another algorithm would wait until a core is free; with a counter a rank
+//! arrives in one time slice and leaves in its next one, in which it can enter the next barrier. If every rank has a
+//! core, the sequential additions would take longer than the rounds.
 
 use crate::error::Result;
 use crate::signal::SignalArray;

@@ -1,8 +1,8 @@
 //! Dissemination barrier (Hensgen, Finkel, Manber): in round r, rank p signals p + 2^r and awaits p - 2^r, modulo P. It
-//! takes ⌈log2 P⌉ rounds with one signal per round and no data. Cells carry the number of the barrier, so nothing is
+//! takes ⌈log2 P⌉ rounds with one signal per round and no data. Cells hold the number of the barrier, so nothing is
 //! reset; the peers of different rounds are different ranks, so one cell for each peer is enough. If both peers of a
-//! round are the same rank (with two ranks, or in the last round of a power of two), the two exchange signals in one
-//! line. If ranks share cores, one signal of each rank to a counter is used instead.
+//! round are the same rank (two ranks, or the last round of a power of two), the two exchange signals in one cache
+//! line. If ranks share cores, a counter to which each rank sends one signal is used instead.
 
 use super::barrier_counter;
 use crate::coll::team::Team;
@@ -22,7 +22,7 @@ pub(crate) fn run(team: &Team, signals: &SignalArray, number: u64, mark: u16) ->
     rounds(team, signals, CELL, number, mark, "barrier", Pace::EXCHANGE)
 }
 
-/// Runs the rounds over any cell; a fence uses this as its last step. Returns the bitwise OR of all ranks' marks.
+/// Runs the rounds over any cell; a fence uses them as its last step. Returns the bitwise OR of all ranks' marks.
 ///
 /// # Errors
 /// `PeerLost`.
@@ -42,14 +42,14 @@ pub fn rounds(
     disseminate(all(team), signals, cell, number, mark, name, pace)
 }
 
-/// All ranks of a team, as [`disseminate`] takes them.
+/// All ranks of a team, as the arguments of [`disseminate`].
 #[inline]
 fn all(team: &Team) -> (usize, usize, impl Fn(usize) -> usize) {
     (team.size(), team.rank(), |number| number)
 }
 
-/// Runs barrier `number` of `team` at the end of the job. It has its own cell, even if ranks share cores, so that it
-/// cannot be confused with another barrier.
+/// Runs barrier `number` of `team` at the end of the job. It has its own cell, even if ranks share cores, so that its
+/// signals are not taken for those of another barrier.
 ///
 /// # Errors
 /// `PeerLost`.
@@ -74,7 +74,7 @@ pub(super) fn disseminate(
 ) -> Result<u16> {
     let mut distance = 1;
     while distance < p {
-        // This wraps without a division.
+        // `wrapped` reduces modulo P without a division.
         let (to, from) = (rank(wrapped(me + distance, p)), rank(wrapped(me + p - distance, p)));
         if to == from {
             mark |= signals.exchange(name, to, cell, number, mark)?;

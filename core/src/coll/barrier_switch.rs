@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! The use of the barrier in the switch of the network by a team (Hoefler 2005, section 3.1): the first barrier of a
 //! team makes it a group of the switch, if the network has such a barrier, the selection chooses it, and an id is free.
-//! Each further barrier is a message of every rank to the switch, and one back.
+//! Each further barrier takes one message of every rank to the switch, and one back.
 
 use std::cell::Cell;
 
@@ -16,15 +16,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 
 /// A group of the switch.
-#[derive(Debug)]
 pub(crate) struct SwitchGroup {
     group: u64,
     /// Number of barriers so far.
     barriers: Cell<u64>,
 }
 
-/// Whether the network has the barrier and the selection chooses it; the same at all ranks. The selection compares
-/// messages only; the device says at how many nodes the switch is also faster than signals.
+/// Whether the network has an in-switch barrier and the selection chooses it; the same at all ranks. The selection
+/// compares message counts only; the device reports from how many nodes on the switch is also faster than signals.
 fn is_chosen(team: &Team) -> bool {
     let job = team.job();
     let Some(limits) = job.device().capabilities().switch else { return false };
@@ -41,7 +40,7 @@ fn ask(team: &Team, request: BarrierRequest, number: u64) -> Result<()> {
     let job = team.job();
     let track = Track::new();
     let _open = CancelOnDrop::new(job, &track);
-    // SAFETY: complete or cancelled before this returns, during which the place for a group is valid.
+    // SAFETY: complete or cancelled before this function returns; until then the memory for the group is valid.
     if !unsafe { job.post(job.rank_number(), Operation::Barrier(request), None, &[&track]) }? {
         let account = Some(Account::team(team.context()));
         let awaited = || Awaited { account, call: number, ..Awaited::unknown("barrier") };
@@ -50,9 +49,10 @@ fn ask(team: &Team, request: BarrierRequest, number: u64) -> Result<()> {
     track.check()
 }
 
-/// Makes the team a group of the switch, unless [another barrier is chosen](is_chosen) or no id is free: then no rank has one.
-/// Collective. If there is a group, no rank returns before all have called it. Messages: those of a broadcast and of a
-/// barrier by messages, a request of each rank to the switch, and one more of team rank 0.
+/// Makes the team a group of the switch, unless [another barrier is chosen](is_chosen) or no id is free: then no rank
+/// of the team has a group. Collective. If there is a group, no rank returns before all have called it. Messages: those
+/// of a broadcast and of a barrier by messages, a request of each rank to the switch, and a further request of team
+/// rank 0.
 ///
 /// # Errors
 /// `PeerLost`, `Mismatch`.
@@ -68,7 +68,7 @@ pub(crate) fn join(team: &Team) -> Result<Option<SwitchGroup>> {
     let given = given.as_slice().try_into().map(u64::from_le_bytes);
     let group = given.map_err(|_| Error::new(ErrorKind::Protocol, "barrier").rank(team.job().rank()))?;
     if group == BarrierRequest::NO_GROUP {
-        tracing::debug!("team {}: all ids of the barrier in the switch are in use", team.context());
+        tracing::debug!("team {}: all group ids of the in-switch barrier are in use", team.context());
         return Ok(None);
     }
     ask(team, BarrierRequest::Join { group }, 0).map_err(|e| execute::fail_everywhere(team, e))?;
@@ -94,6 +94,6 @@ pub(crate) fn end(job: &Job, group: &SwitchGroup) {
     let request = Operation::Barrier(BarrierRequest::Close { group: group.group });
     // SAFETY: no local memory is involved.
     if let Err(e) = unsafe { job.post(job.rank_number(), request, None, &[]) } {
-        tracing::debug!("the id of a barrier in the switch is not given back: {e}");
+        tracing::debug!("the group id of an in-switch barrier was not released: {e}");
     }
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Collectives of byte strings whose lengths the other ranks need not know, for start-up and for tools.
+//! Collectives of byte strings whose lengths the other ranks need not know, for start-up and tools.
 
 use super::execute::{self, Arguments, Memory, Reduction, Shape};
 use super::operation::{Algorithm, Operation};
@@ -10,8 +10,8 @@ use crate::coll::team::{LARGE_TEAM, Team};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::zeroed;
 
-/// Bytes of a record of [`allgather`] and [`broadcast`]: the length of the data, and its first bytes, which are often all of
-/// it.
+/// Bytes of a record of [`allgather`] and [`broadcast`]: the length of the data, and its first bytes, which are often
+/// all of the data.
 const RECORD: usize = 128;
 /// Bytes of the length.
 const LENGTH: usize = 8;
@@ -68,13 +68,13 @@ fn read(bytes: &[u8]) -> Memory {
     Memory::Contiguous(bytes.as_ptr().cast_mut())
 }
 
-/// Zeroed bytes for the result of a call, which fails at the other ranks too if they cannot be allocated.
-fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
+/// Zeroed memory for the result of a call, which fails at the other ranks too if the memory cannot be allocated.
+fn zeroed_result(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
     zeroed(len, operation.name()).map_err(|e| execute::fail_everywhere(team, e))
 }
 
-/// Gives every rank the data of all ranks, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as
-/// many if any rank has more than 120 bytes.
+/// Gives every rank the data of all ranks, by team rank. Lengths may differ. ⌈log2 P⌉ messages per rank (Bruck), twice
+/// as many if any rank has more than 120 bytes.
 ///
 /// ```
 /// use farside_core::{Job, coll};
@@ -88,14 +88,14 @@ fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
 /// ```
 ///
 /// # Errors
-/// `PeerLost`; `Mismatch` if a peer calls something else; `Limit` if a rank has no memory for the result.
+/// `PeerLost`; `Mismatch` if a peer makes another collective call; `Limit` if a rank has no memory for the result.
 pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     gather_records(team, BYTES, mine, RECORD - LENGTH).map(|all| all.iter().map(<[u8]>::to_vec).collect())
 }
 
-/// [`allgather`] for a purpose of the caller, of data that mostly has at most `most` bytes; both are the same at all
-/// ranks. In a team of more than 256 ranks, each rank's data takes `most` + 8 bytes in the messages and in the result,
-/// instead of 128 or more. ⌈log2 P⌉ messages a rank, twice as many if any rank has more than `most` bytes.
+/// [`allgather`] for a purpose of the caller, of data that mostly has at most `most` bytes; both arguments are the same
+/// at all ranks. In a team of more than 256 ranks, each rank's data takes `most` + 8 bytes in the messages and in the
+/// result, instead of 128 or more. ⌈log2 P⌉ messages per rank, twice as many if any rank has more than `most` bytes.
 ///
 /// # Errors
 /// Those of [`allgather`].
@@ -106,7 +106,7 @@ pub fn allgather_short(team: &Team, purpose: &'static str, mine: &[u8], most: us
 fn gather_records(team: &Team, purpose: &'static str, mine: &[u8], most: usize) -> Result<Gathered> {
     let len = most.saturating_add(LENGTH);
     let own = record(mine, len);
-    let mut records = room(team, len.saturating_mul(team.size()), Operation::Allgather)?;
+    let mut records = zeroed_result(team, len.saturating_mul(team.size()), Operation::Allgather)?;
     let arguments = Arguments {
         shape: Shape::Equal(1),
         element: len,
@@ -116,14 +116,14 @@ fn gather_records(team: &Team, purpose: &'static str, mine: &[u8], most: usize) 
         algorithm: named(&coll::allgather::bruck::ALGORITHM),
         ..Arguments::new(Operation::Allgather)
     };
-    // SAFETY: the call is over when this returns, and the buffers have the lengths in the shape.
+    // SAFETY: the call has ended when this returns, and the buffers have the lengths in the shape.
     unsafe { execute::run(team, &arguments) }?;
     let mut all = Gathered { records, record: len, long: None };
     let rest = |record: &[u8]| parts(record).0.saturating_sub(most) as u64;
     if all.records.chunks_exact(len).any(|record| rest(record) > 0) {
         let rests: Vec<u64> = all.records.chunks_exact(len).map(rest).collect();
         let total = rests.iter().fold(0u64, |sum, rest| sum.saturating_add(*rest));
-        let mut bytes = room(team, total as usize, Operation::Allgather)?;
+        let mut bytes = zeroed_result(team, total as usize, Operation::Allgather)?;
         let arguments = Arguments {
             shape: Shape::Each(rests[..].into()),
             element: 1,
@@ -145,8 +145,8 @@ fn gather_records(team: &Team, purpose: &'static str, mine: &[u8], most: usize) 
     Ok(all)
 }
 
-/// Gives rank `root` the data of all ranks, by team rank; the other ranks get nothing. Messages: those of [`allgather`] for
-/// the lengths, and of a gather.
+/// Gives rank `root` the data of all ranks, by team rank; the other ranks get an empty result. Messages: those of
+/// [`allgather`] for the lengths, and of a gather.
 ///
 /// # Errors
 /// Those of [`allgather`]; `NoSuchRank`.
@@ -155,7 +155,7 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     let lens: Vec<u64> = lens.iter().map(|len| len.as_slice().try_into().map_or(0, u64::from_le_bytes)).collect();
     let total = lens.iter().fold(0u64, |sum, len| sum.saturating_add(*len));
     let is_root = team.rank() == root;
-    let mut all = room(team, if is_root { total as usize } else { 0 }, Operation::Gather)?;
+    let mut all = zeroed_result(team, if is_root { total as usize } else { 0 }, Operation::Gather)?;
     let arguments = Arguments {
         shape: Shape::Each(lens[..].into()),
         sizes_known: true,
@@ -166,7 +166,7 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         purpose: BYTES,
         ..Arguments::new(Operation::Gather)
     };
-    // SAFETY: the call is over when this returns, and the buffers have the lengths in the shape.
+    // SAFETY: the call has ended when this returns, and the buffers have the lengths in the shape.
     unsafe { execute::run(team, &arguments) }?;
     let mut rest = &all[..];
     let mut block = |len: &u64| {
@@ -178,7 +178,7 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 }
 
 /// Gives every rank the root's `data`, which may have any length; the `data` of other ranks is ignored. At most ⌈log2
-/// P⌉ messages a rank (binomial tree), twice as many for more than 120 bytes.
+/// P⌉ messages per rank (binomial tree), twice as many for more than 120 bytes.
 ///
 /// ```
 /// use farside_core::{Job, coll};
@@ -192,7 +192,7 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// ```
 ///
 /// # Errors
-/// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else; `Limit` as for [`allgather`].
+/// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer makes another collective call; `Limit` as for [`allgather`].
 pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
     let data = if team.rank() == root { data } else { &[] };
     let mut record = record(data, RECORD);
@@ -206,10 +206,10 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
         purpose: BYTES,
         ..Arguments::new(Operation::Broadcast)
     };
-    // SAFETY: the call is over when this returns, and the buffers have the lengths in the shape.
+    // SAFETY: the call has ended when this returns, and the buffers have the lengths in the shape.
     unsafe { execute::run(team, &arguments) }?;
     let (len, first) = parts(&record);
-    let mut all = room(team, len, Operation::Broadcast)?;
+    let mut all = zeroed_result(team, len, Operation::Broadcast)?;
     all[..first.len()].copy_from_slice(first);
     if len > most {
         let rest = &mut all[most..];
@@ -261,7 +261,7 @@ fn reduce_by(
     combine: &mut dyn FnMut(&mut [u8], &[u8]),
     algorithm: Option<(&'static Algorithm, &'static [u32])>,
 ) -> Result<Vec<u8>> {
-    let mut result = room(team, mine.len(), Operation::Allreduce)?;
+    let mut result = zeroed_result(team, mine.len(), Operation::Allreduce)?;
     let mut reducer = Reducer { combine, len: mine.len() };
     let arguments = Arguments {
         // A vector of one element is not cut.
@@ -274,13 +274,13 @@ fn reduce_by(
         algorithm,
         ..Arguments::new(Operation::Allreduce)
     };
-    // SAFETY: the call is over when this returns, and so is the use of the reducer.
+    // SAFETY: the call and its use of the reducer have ended when this returns.
     unsafe { execute::run(team, &arguments) }?;
     Ok(result)
 }
 
 /// Combines block `i` of all ranks into rank `i`'s result. `mine` holds P blocks of equal length, by rank;
-/// `combine(into, from)` is commutative and associative. ⌈log2 P⌉ messages a rank (Bruck).
+/// `combine(into, from)` is commutative and associative. ⌈log2 P⌉ messages per rank (Bruck).
 ///
 /// ```
 /// use farside_core::{Job, coll};
@@ -299,9 +299,9 @@ pub fn reduce_scatter(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8
     let p = team.size();
     if !mine.len().is_multiple_of(p) {
         let e = Error::new(ErrorKind::BadArgument, "reduce_scatter");
-        return Err(e.cause(format!("{} bytes for {p} ranks", mine.len())));
+        return Err(e.cause(format!("{} bytes are not a multiple of the {p} ranks", mine.len())));
     }
-    let mut result = room(team, mine.len() / p, Operation::ReduceScatter)?;
+    let mut result = zeroed_result(team, mine.len() / p, Operation::ReduceScatter)?;
     let mut reducer = Reducer { combine, len: result.len() };
     let arguments = Arguments {
         shape: Shape::Equal(1),
@@ -339,13 +339,13 @@ impl Reducer<'_> {
 /// # Safety
 /// The contract of [`ReduceFn`](execute::ReduceFn); the context is a [`Reducer`] to which there is no other reference.
 unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let reducer = unsafe { &mut *context.cast_mut().cast::<Reducer<'_>>() };
     if reducer.len == 0 {
         return Ok(());
     }
     let bytes = elements * reducer.len;
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let (operand, into) =
         unsafe { (std::slice::from_raw_parts(operand, bytes), std::slice::from_raw_parts_mut(into, bytes)) };
     let all = operand.chunks_exact(reducer.len).zip(into.chunks_exact_mut(reducer.len));

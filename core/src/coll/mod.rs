@@ -1,7 +1,7 @@
 //! Collectives. An algorithm is a pure function that returns a [schedule], and [`table`] lists all algorithms; these
-//! modules are those of the crate `farside-schedule`. [`execute`] runs schedules. The barrier of a team uses signal
-//! cells alone ([`barrier_dissemination`], in two levels if it has several nodes), or a barrier in the switch of the
-//! network.
+//! modules are those of the crate `farside-schedule`. [`execute`] runs schedules. The barrier of a team uses only
+//! signal cells ([`barrier_dissemination`], in two levels if the team has several nodes), or the in-switch barrier of
+//! the network.
 //!
 //! All ranks of a team call the same collectives in the same order.
 

@@ -17,11 +17,11 @@ use crate::wire::{Reader, Writer};
 /// rank fails, all fail and release their registrations. Takes two allgathers, or one if a rank had no registration.
 ///
 /// # Safety
-/// `own` is a registration of the device of the team's job. If the exchange fails, its memory is not used any more.
+/// `own` is a registration of the device of the team's job. If the exchange fails, its memory is no longer used.
 ///
 /// # Errors
-/// The error of the first rank that failed, which it names. It has the same kind at every rank, so that all can choose
-/// the same fallback. Errors of an allgather.
+/// The error of the first rank that failed, with that rank as the peer. Its kind is the same at every rank, so that all
+/// can choose the same fallback. Errors of an allgather.
 pub unsafe fn exchange_regions(
     team: &Team,
     own: Result<Registration>,
@@ -38,8 +38,8 @@ pub unsafe fn exchange_regions(
                 // SAFETY: the region was not given to the caller.
                 unsafe { device.forget(r.handle) };
             }
-            // SAFETY: by the contract the memory is not used any more.
-            unsafe { give_back(team, handle) };
+            // SAFETY: by the contract the memory is no longer used.
+            unsafe { release(team, handle) };
             Err(e)
         }
     }
@@ -48,20 +48,20 @@ pub unsafe fn exchange_regions(
 /// Releases the registration of a rank that has failed.
 ///
 /// # Safety
-/// The memory is not used any more.
-unsafe fn give_back(team: &Team, handle: Option<u64>) {
+/// The memory is no longer used.
+unsafe fn release(team: &Team, handle: Option<u64>) {
     if let Some(Err(kept)) = handle.map(|h| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { team.job().device().release(h) }
     }) {
-        tracing::warn!("memory was not released: {kept}");
+        tracing::warn!("a region was not released: {kept}");
     }
 }
 
 /// [`exchange_regions`], and returns a table of the results of `make` for each region, by team rank. In a team of more
-/// than 256 ranks of one process, a simulation, a peer's region is imported when its entry is first used, so that a
+/// than 256 ranks of one process (a simulation), a peer's region is imported when its entry is first used, so that a
 /// rank needs memory only for the peers with which it communicates; an allreduce then takes the place of the
-/// allgathers. A peer that has released its memory by then has a region of no bytes, without a key: its handle is 0.
+/// allgathers. If the peer has released its memory by then, its entry is an empty region with handle 0.
 ///
 /// # Safety
 /// The contract of [`exchange_regions`].
@@ -80,28 +80,28 @@ pub unsafe fn exchange_into<T>(
         // SAFETY: the same contract.
         let (own, regions) = unsafe { exchange_regions(team, own, accumulate) }?;
         if let Some((r, len)) = len.and_then(|len| Some((*regions.iter().find(|r| r.len != len)?, len))) {
-            // SAFETY: the regions were not given to the caller, whose memory is not used any more.
+            // SAFETY: the regions were not given to the caller, whose memory is no longer used.
             unsafe {
                 regions.iter().for_each(|r| job.device().forget(r.handle));
-                give_back(team, Some(own.handle));
+                release(team, Some(own.handle));
             }
             let e = Error::new(ErrorKind::Mismatch, OP).peer(r.peer);
-            return Err(e.cause(format!("{} bytes, {len} expected", r.len)));
+            return Err(e.cause(format!("the peer's region has {} bytes, but {len} are expected", r.len)));
         }
         let all = regions.into_iter().enumerate().map(|(rank, region)| make(rank, region)).collect();
         return Ok((own, PeerTable::of_all(all)));
     };
     let handle = own.as_ref().ok().map(|r| r.handle);
     let (own, published) = publish(team, own, len.is_some(), &directory, exchange).inspect_err(|_| {
-        // SAFETY: by the contract the memory is not used any more.
-        unsafe { give_back(team, handle) };
+        // SAFETY: by the contract the memory is no longer used.
+        unsafe { release(team, handle) };
     })?;
     let members = Rc::clone(&team.membership().ranks);
     let keys = Keys { job: job.clone(), members, directory, exchange, accumulate, _published: published };
     Ok((own, PeerTable::made_later(team.size(), move |rank| make(rank, keys.import(rank)))))
 }
 
-/// Publishes the key of this rank's registration, and learns whether all ranks have done so. Takes one allreduce.
+/// Publishes the key of this rank's registration, and reports whether all ranks have done so. Takes one allreduce.
 fn publish(
     team: &Team,
     own: Result<Registration>,
@@ -115,7 +115,7 @@ fn publish(
     let published = match &own {
         Ok(own) => Some(directory.publish(exchange, job.rank_number(), &key_message(own))),
         Err(e) => {
-            // Other ranks read it after this one has returned.
+            // The message stays in the directory, since other ranks read it after this one has returned.
             directory.put(exchange, job.rank_number(), &failure_message(e));
             None
         }
@@ -139,9 +139,8 @@ fn publish(
     }
     let own = own?;
     if same_len && least != most {
-        return Err(
-            Error::new(ErrorKind::Mismatch, OP).cause(format!("from {least} to {most} bytes, equal lengths expected"))
-        );
+        return Err(Error::new(ErrorKind::Mismatch, OP)
+            .cause(format!("regions have {least} to {most} bytes, but equal lengths are expected")));
     }
     job.device().sealed(own.handle);
     let published = published.ok_or_else(|| Error::new(ErrorKind::Protocol, OP))?;
@@ -187,7 +186,7 @@ enum Source {
 }
 
 impl Announced {
-    /// Calls `read` with the announcement of a team rank, which is empty if that rank no longer uses its own.
+    /// Calls `read` with the announcement of a team rank, or with an empty slice if that rank no longer uses its own.
     pub fn read<R>(&self, rank: usize, read: impl FnOnce(&[u8]) -> R) -> R {
         match &self.0 {
             Source::All(all) => read(all.get(rank)),
@@ -201,10 +200,10 @@ impl Announced {
 
 /// Announces `mine`, which has the same length and purpose at all ranks, to the ranks of the team; returns the result
 /// of `merge` for all announcements, in rank order, and the announcements. Takes one allgather, or an allreduce if
-/// peers read the announcement when they need it ([`exchange_into`]).
+/// peers read announcements on demand ([`exchange_into`]).
 ///
 /// # Errors
-/// `PeerLost`; `Mismatch` if a peer calls something else.
+/// `PeerLost`; `Mismatch` if a peer makes another collective call.
 pub fn announce(
     team: &Team,
     purpose: &'static str,
@@ -234,7 +233,7 @@ fn exchange_and_import(
     team.job().running(OP)?;
     let device = team.job().device();
     let message = own.as_ref().map_or_else(failure_message, key_message);
-    // Keys of a network, and those of shared memory and networks together, have fewer bytes than this.
+    // Keys of a network, and keys of shared memory and networks together, have fewer bytes than this.
     let joined = !team.is_on_one_node() && !device.capabilities().node.is_empty();
     let others = allgather_short(team, OP, &message, if joined { 248 } else { 56 })?;
     if let Some(e) = first_failure(team, &others) {
@@ -258,7 +257,8 @@ fn exchange_and_import(
         }
     }
     drop(others);
-    // Every rank learns whether all ranks have imported all regions; from then on the regions' names are not needed.
+    // By this exchange every rank knows that all ranks have imported all regions, so the regions' names are no longer
+    // needed.
     let verdict = failure.as_ref().map_or_else(|| vec![1], failure_message);
     let verdicts = allgather_short(team, OP, &verdict, 8)?;
     device.sealed(own.handle);

@@ -4,12 +4,13 @@
 //! signal array of its barriers, which takes memory of the device, is made by the first barriers ([`Team::barrier`]).
 //!
 //! **Contexts.** A context is a number that no other live team of the members has
-//! ([`Job::new_context`](crate::Job::new_context)). Any rank makes one, and the caller distributes it to the other
-//! members. [`Team::split`] takes one from team rank 0, which is sent with the colors. Other constructors can do the
-//! same: for a duplicate, by a broadcast over the old team; for a group of which only the members call, by messages of
-//! its first member ([two-sided](crate::two_sided) ones, for example), or by a collective on a team of these members
-//! with a fixed context; between two teams, the leader of one sends the context to the leader of the other. [Two-sided
-//! messages](crate::two_sided) use the same number; their traffic is separate from that of collectives.
+//! ([`Job::new_context`](crate::Job::new_context)). Any rank allocates one, and the caller distributes it to the other
+//! members. [`Team::split`] uses one that team rank 0 allocates and sends with the colors. Other constructors can do
+//! the same: for a duplicate, by a broadcast over the old team; for a group whose members alone make the call, by
+//! messages of its first member ([two-sided](crate::two_sided) ones, for example), or by a collective on a team of
+//! these members with a fixed context; between two teams, the leader of one sends the context to the leader of the
+//! other. [Two-sided messages](crate::two_sided) use the same number; their traffic is separate from that of
+//! collectives.
 
 pub(crate) mod members;
 mod on_node;
@@ -17,6 +18,7 @@ mod signals;
 mod split;
 
 use std::cell::{Cell, OnceCell};
+use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
@@ -31,7 +33,7 @@ use crate::signal::SignalArray;
 use members::Members;
 use on_node::NodeSignals;
 
-/// In teams of more ranks, exchanges among all ranks carry as few bytes as possible.
+/// In larger teams, exchanges among all ranks transfer as few bytes as possible.
 pub(super) const LARGE_TEAM: usize = 256;
 
 /// An ordered set of ranks. Clones are the same team.
@@ -49,14 +51,13 @@ pub(super) const LARGE_TEAM: usize = 256;
 /// })?;
 /// # Ok::<(), farside_core::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Team {
-    // This parameter is first, so that compiler errors name it.
+    // This field is first, so that compiler errors name it.
     _thread: OneThread,
     inner: Rc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     job: Job,
     members: Members,
@@ -69,15 +70,24 @@ struct Inner {
     signals: OnceCell<SignalArray>,
     /// Whether some rank had no memory for a signal array; the same at all ranks.
     no_signals: Cell<bool>,
-    /// Group of the barrier in the switch, after the first barrier; `None` if the team has none, at all ranks.
+    /// Group of the in-switch barrier, after the first barrier; `None` at all ranks if the team has none.
     switch: OnceCell<Option<SwitchGroup>>,
-    /// The algorithm in two levels that makes the team's barriers, after the first one; `None` if another makes them.
+    /// The two-level algorithm of the team's barriers, after the first barrier; `None` if another algorithm is used.
     two_level: OnceCell<Option<Choice>>,
     /// The signals within the node for these barriers; `None` at all ranks if they use messages.
     on_node: OnceCell<Option<NodeSignals>>,
     calls: Rc<TeamCalls>,
-    /// Its calls that are kept to be made again.
+    /// The team's calls that are stored for reuse.
     kept: Kept,
+}
+
+impl fmt::Debug for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Team")
+            .field("context", &self.context())
+            .field("members", &self.members())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Drop for Inner {
@@ -97,10 +107,10 @@ impl Drop for Inner {
 
 impl Team {
     /// Makes the team of these ranks of the job, in this order; this rank must be one of them. Local: sends no message
-    /// and does not wait for the other members. Messages from members that have made the team before are kept. Memory:
-    /// about 8 bytes per member until the last clone is dropped; after that no member may use the team.
+    /// and does not wait for the other members. Messages from members that have made the team earlier are stored.
+    /// Memory: about 8 bytes per member until the last clone is dropped; after that no member may use the team.
     ///
-    /// All members give the same list and the same `context`, which no other live team of any member has: one of
+    /// All members pass the same list and the same `context`, which no other live team of any member has: one of
     /// [`Job::new_context`], or a fixed one below [`Job::FIXED_CONTEXTS`](crate::Job::FIXED_CONTEXTS). Teams that share
     /// no member may have the same context.
     ///
@@ -120,26 +130,28 @@ impl Team {
     /// ```
     ///
     /// # Errors
-    /// `NoSuchRank`; `BadArgument` if this rank is not a member, a rank is given twice, or another team of this rank
-    /// has the context; `Freed` after the end of the job. Members that give different lists get a `Mismatch` from the
-    /// first collective whose messages show it.
+    /// `NoSuchRank`; `BadArgument` if this rank is not a member of the team, a rank is listed twice, or another team of
+    /// this rank has the context; `Freed` after the end of the job. Members that pass different lists get a `Mismatch`
+    /// from the first collective whose messages show it.
     pub fn of(job: &Job, members: &[u32], context: u32) -> Result<Self> {
         const OP: &str = "make a team";
         job.running(OP)?;
         if let Some(rank) = members.iter().find(|rank| **rank >= job.size_number()) {
             let e = Error::new(ErrorKind::NoSuchRank, OP).peer(*rank);
-            return Err(e.cause(format!("a job of {}", job.size())));
+            return Err(e.cause(format!("the job has {} ranks", job.size())));
         }
         let mut sorted = members.to_vec();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {} twice", pair[0])));
+            return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {} is listed twice", pair[0])));
         }
         let me = members.iter().position(|m| *m == job.rank_number());
-        let me = me.ok_or_else(|| Error::new(ErrorKind::BadArgument, OP).cause("this rank is not a member"))?;
+        let me =
+            me.ok_or_else(|| Error::new(ErrorKind::BadArgument, OP).cause("this rank is not a member of the team"))?;
         let ranks = Rc::from(members);
         let calls = job.calls().of_team(context, &ranks).ok_or_else(|| {
-            let e = Error::new(ErrorKind::BadArgument, OP).cause(format!("another team here has context {context}"));
+            let e = Error::new(ErrorKind::BadArgument, OP)
+                .cause(format!("another team of this rank has context {context}"));
             e.remedy("use a context from Job::new_context, or drop the other team first")
         })?;
         let inner = Rc::new(Inner {
@@ -194,7 +206,7 @@ impl Team {
             Error::new(ErrorKind::NoSuchRank, "look up a rank of the team")
                 .rank(self.job().rank())
                 .peer(rank as u32)
-                .cause(format!("a team of {}", self.size()))
+                .cause(format!("the team has {} ranks", self.size()))
         })
     }
 
@@ -218,8 +230,8 @@ impl Team {
         &self.inner.job
     }
 
-    /// Whether the team's barriers use one signal of each rank instead of rounds, since ranks share cores. `false`
-    /// before the team has a signal array.
+    /// Whether the team's barriers use a counter, to which each rank sends one signal, instead of rounds, since ranks
+    /// share cores. `false` before the team has a signal array.
     #[must_use]
     pub fn is_oversubscribed(&self) -> bool {
         self.inner.signals.get().is_some_and(SignalArray::is_oversubscribed)
@@ -257,7 +269,7 @@ impl Team {
         }
     }
 
-    /// The calls that are kept to be made again.
+    /// The calls that are stored for reuse.
     #[inline]
     pub(crate) fn kept(&self) -> &Kept {
         &self.inner.kept

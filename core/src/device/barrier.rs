@@ -1,10 +1,10 @@
 //! Requests to a barrier in the switch of the network.
 
-/// A request to the barrier in the switch of the network, by the protocol of Hoefler 2005, section 3.1. The device repeats
-/// what is lost.
+/// A request to the in-switch barrier of the network, by the protocol of Hoefler 2005, section 3.1. The device
+/// retransmits lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierRequest {
-    /// Takes an id for a new group. `Busy` while another such request of this rank is in progress.
+    /// Allocates an id for a new group. `Busy` while another such request of this rank is in progress.
     Open {
         /// Receives the group, or [`NO_GROUP`](Self::NO_GROUP) if all ids are in use.
         group: *mut u64,

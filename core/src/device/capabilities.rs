@@ -9,8 +9,8 @@ pub struct Capabilities {
     pub name: &'static str,
     /// The ranks whose memory this rank can map, including itself; empty if the device maps none.
     pub node: Vec<u32>,
-    /// The lowest rank of each rank's node, by rank, the same at all ranks; empty if the device does not know the nodes, or
-    /// is as fast within one as between them.
+    /// The lowest rank of each rank's node, by rank, the same at all ranks; empty if the device does not know the
+    /// nodes, or is as fast within a node as between nodes.
     pub nodes: Vec<u32>,
     /// Maximum length in bytes of the keys of regions, a multiple of 8, the same at all ranks; at most
     /// [`MAX_KEY`](super::MAX_KEY).
@@ -19,15 +19,18 @@ pub struct Capabilities {
     pub max_blocks: usize,
     /// Maximum length in bytes of a packet, header and body.
     pub max_packet: usize,
-    /// Whether peers store into this rank's memory without a completion here, so that a rank that waits for a signal
-    /// cell only needs to read the cell.
+    /// Maximum length in bytes of a packet that the device sends from the caller's memory, and whose completion it
+    /// reports; at most [`max_packet`](Self::max_packet) if it has no such packets.
+    pub max_lent_packet: usize,
+    /// Whether peers store into this rank's memory without a completion at this rank, so that a rank that waits for a
+    /// signal cell only needs to read the cell.
     pub mapped: bool,
     /// Whether the device supports every [`Update`](super::Update). If not, it supports only
-    /// [`Add`](super::Change::Add) and [`Swap`](super::Change::Swap) on a word of 8 bytes, and
-    /// [`service`](crate::service) composes the other updates of these.
+    /// [`Add`](super::Change::Add) and [`CompareSwap`](super::Change::CompareSwap) on a word of 8 bytes, and
+    /// [`service`](crate::service) composes the other updates from these.
     pub(crate) accumulate: bool,
     /// Whether atomics and accumulates are coherent with atomic operations of the ranks' processors on the same memory,
-    /// which carry them out.
+    /// because processors execute them.
     pub coherent: bool,
     /// Limits of [`Operation::List`](super::Operation::List); `None` if the device does not support them.
     pub lists: Option<Lists>,
@@ -41,8 +44,8 @@ pub struct Capabilities {
     /// Whether a rank may access its own region, and set its own cells, by loads and stores although it is not mapped,
     /// while other operations on it go through the device. Atomics and accumulates always go through the device.
     pub own_by_copy: bool,
-    /// The barrier in the switch of the network ([`Operation::Barrier`](super::Operation::Barrier)); `None` if the network has
-    /// none.
+    /// The in-switch barrier of the network ([`Operation::Barrier`](super::Operation::Barrier)); `None` if the network
+    /// has none.
     pub switch: Option<SwitchLimits>,
 }
 
@@ -57,6 +60,7 @@ impl Capabilities {
             max_key: 96,
             max_blocks: 1,
             max_packet,
+            max_lent_packet: 0,
             mapped: false,
             accumulate: false,
             coherent: false,
@@ -70,13 +74,14 @@ impl Capabilities {
     }
 }
 
-/// Limits of the barrier in the switch of a network.
+/// Limits of the in-switch barrier of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchLimits {
     /// Maximum number of groups at a time.
     pub groups: u32,
-    /// Smallest number of nodes (ranks, unless several share a node) at which it takes less time than ⌈log2 N⌉ rounds
-    /// of signals between them. With fewer it is used only if the setting `FARSIDE_COLL` says so.
+    /// Smallest number of nodes (ranks, unless several share a node) at which the in-switch barrier takes less time
+    /// than ⌈log2 N⌉ rounds of signals between them. With fewer nodes it is used only if the setting `FARSIDE_COLL`
+    /// selects it.
     pub least_nodes: u32,
 }
 
@@ -90,10 +95,11 @@ pub struct Lists {
 }
 
 /// Sizes in bytes, measured on a device, at which the protocol of a transfer between two layouts changes. The fields
-/// have the meaning of those of `farside_datatype::CutOffs`, which plans with them; the device knows no layouts.
+/// have the meaning of those of `farside_datatype::CutOffs`, which plans transfers with them; a device does not
+/// interpret layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutOffs {
-    /// Shortest block for which a write gathers or a read scatters although the target could help instead.
+    /// Shortest block for which a gathering write or a scattering read is used although the target could help instead.
     pub gather_block: u64,
     /// Shortest block for which one request per block is better than every protocol with the target's help.
     pub multi_w_block: u64,
@@ -128,11 +134,12 @@ impl CutOffs {
 pub struct MessageCutOffs {
     /// Longest message of several packets that is sent eagerly, without asking the target.
     pub eager: usize,
-    /// Maximum of the fitted values on this machine: what the device's buffers hold while the target does not run; 0 if
-    /// nothing is fitted.
+    /// Maximum of the fitted values on this machine: the capacity of the device's buffers while the target does not
+    /// run; 0 if no value is fitted.
     pub(crate) most_eager: usize,
     /// Shortest message that a target on the sender's node reads from the sender's memory
-    /// ([`Region::brief`](super::Region::brief)): if it is too long to be sent eagerly, or peers can map its memory.
+    /// ([`Region::brief`](super::Region::brief)). Only a message that is too long to be sent eagerly, or whose memory
+    /// peers can map, is read.
     pub read_intra: usize,
     /// `read_intra` for a target on another node.
     pub read_inter: usize,

@@ -14,7 +14,7 @@ use crate::memory::keys::AccumulateFn;
 
 /// The code that marks a compare-and-swap in messages. Its operand is two words: the expected and the desired value. It
 /// is not an accumulate code, so [`Change::apply`] refuses it.
-pub const SWAP: u32 = u32::MAX;
+pub const COMPARE_SWAP: u32 = u32::MAX;
 
 /// Effect of an operation on an element, as far as devices distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,21 +61,24 @@ pub const fn effect(code: u32) -> Effect {
 #[must_use]
 pub const fn operand_len(code: u32, len: usize) -> usize {
     match effect(code) {
-        _ if code == SWAP => 16,
+        _ if code == COMPARE_SWAP => 16,
         Effect::Read => 0,
         Effect::Add | Effect::Other => len,
     }
 }
 
 impl Update {
-    /// Appends the first `len` bytes of the operands, or the words of an integer.
+    /// Appends the operand: for an accumulate the operands of `len` bytes, for a fetch-and-add the addend, for a
+    /// compare-and-swap the expected and the desired value.
     ///
     /// # Safety
     /// The operands are valid for reads.
     pub(crate) unsafe fn append_operand(&self, len: usize, to: &mut Vec<u8>) {
         match self.change {
             Change::Add(add) => to.extend(add.to_ne_bytes()),
-            Change::Swap { expected, desired } => to.extend([expected, desired].map(u64::to_ne_bytes).as_flattened()),
+            Change::CompareSwap { expected, desired } => {
+                to.extend([expected, desired].map(u64::to_ne_bytes).as_flattened())
+            }
             // SAFETY: by the contract.
             Change::Accumulate { code, operand } => unsafe {
                 copy::gather(&[], &[Block::of(operand, operand_len(code, len))], to);
@@ -83,10 +86,10 @@ impl Update {
         }
     }
 
-    /// This CPU makes the update at address `to`. `accumulate` is the region's function.
+    /// Makes the update at address `to` with this processor. `accumulate` is the region's function.
     ///
     /// # Safety
-    /// That of [`Change::apply`].
+    /// The contract of [`Change::apply`].
     ///
     /// # Errors
     /// Those of [`Change::apply`].
@@ -104,15 +107,15 @@ impl Change {
     /// If the operand of a compare-and-swap is shorter than two words.
     #[must_use]
     pub fn of(code: u32, operand: &[u8]) -> Self {
-        if code != SWAP {
+        if code != COMPARE_SWAP {
             return Change::Accumulate { code, operand: operand.as_ptr() };
         }
         let [expected, desired] = [0, 1].map(|i| u64::from_ne_bytes(operand.as_chunks().0[i]));
-        Change::Swap { expected, desired }
+        Change::CompareSwap { expected, desired }
     }
 
-    /// This CPU changes `len` bytes at `to`. The previous values go to `old` unless it is null. `accumulate` is the
-    /// region's function.
+    /// Changes `len` bytes at `to` with this processor. The previous values go to `old` unless it is null. `accumulate`
+    /// is the region's function.
     ///
     /// # Safety
     /// `to`, and `old` unless it is null, are valid for `len` bytes, and an operand for [`operand_len`], which is at most
@@ -120,7 +123,7 @@ impl Change {
     ///
     /// # Errors
     /// `Unsupported` for an accumulate without a function; `Misaligned` for a misaligned or malformed one, for the code
-    /// [`SWAP`], and for a misaligned integer or one of another length than 1, 2, 4 or 8 bytes. Nothing is read or changed
+    /// [`COMPARE_SWAP`], and for a misaligned integer or one of another length than 1, 2, 4 or 8 bytes. Nothing is read or changed
     /// then.
     #[inline]
     pub unsafe fn apply(
@@ -141,7 +144,7 @@ impl Change {
                     }
                     Ok(())
                 }
-                Change::Swap { expected, desired } if is_aligned() => {
+                Change::CompareSwap { expected, desired } if is_aligned() => {
                     let former = copy::compare_swap(to, len, expected, desired).to_le_bytes();
                     if !old.is_null() {
                         copy::store(former.as_ptr(), old, len);
@@ -150,10 +153,10 @@ impl Change {
                 }
                 Change::Accumulate { code, operand } => {
                     let apply = accumulate.ok_or(ErrorKind::Unsupported)?;
-                    let is_applied = code != SWAP && apply(code, to, operand, old, len);
+                    let is_applied = code != COMPARE_SWAP && apply(code, to, operand, old, len);
                     if is_applied { Ok(()) } else { Err(ErrorKind::Misaligned) }
                 }
-                Change::Add(_) | Change::Swap { .. } => Err(ErrorKind::Misaligned),
+                Change::Add(_) | Change::CompareSwap { .. } => Err(ErrorKind::Misaligned),
             }
         }
     }

@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
-//! A wrapper around a device that damages one operation, so that a test can show that it notices the fault.
+//! A wrapper around a device that injects a fault into one operation, so that a test can show that it detects the
+//! fault.
 //!
-//! It hides that memory is mapped, so that every operation passes through [`Device::post`].
+//! The wrapper hides that memory is mapped, so that every operation passes through [`Device::post`].
 
 #[cfg(test)]
 mod tests;
@@ -24,18 +25,18 @@ use crate::stats::{Kind, Stats};
 /// The fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
-    /// Nothing: the wrapper only hides the mapping.
+    /// No fault: the wrapper only hides the mapping.
     None,
-    /// An operation of this class is reported done but not carried out.
+    /// An operation of this class is reported as complete but not executed.
     Drop(Class),
-    /// A write is repeated after this rank's next write to the same place, as if it were delivered twice, the second
+    /// A write is repeated after this rank's next write to the same address, as if it were delivered twice, the second
     /// time late.
     DoublePut,
     /// A notification is set before the data that it announces. The data follows with this rank's next operation on
     /// data.
     EarlyNotify,
-    /// From this one on, atomics of a rank on 8 bytes of its own memory are done by its processor instead of the device. Where
-    /// atomics of the device are not coherent with the processor's, updates are lost.
+    /// From this operation on, this rank's processor executes the 8-byte atomics on the rank's own memory, instead of
+    /// the device. If atomics of the device are not coherent with the processor's, updates are lost.
     OwnAtomic,
     /// From this packet on, a peer's credits for packets are not returned: once they are used up, no packet is posted
     /// to it.
@@ -60,16 +61,16 @@ enum Class {
 /// The time at which a late write is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
-    /// After the next write to its place.
+    /// After the next write to the same address.
     Overwritten,
-    /// Before the next operation, unless that is a notification to the same peer, which is to be damaged.
+    /// Before the next operation, unless that is a notification to the same peer, into which the fault is to be
+    /// injected.
     Next,
     /// Before the next operation on data.
     Data,
 }
 
-/// A late write: its bytes, its peer and its place.
-#[derive(Debug)]
+/// A late write: its bytes, its peer and its remote address.
 struct Late {
     bytes: Vec<u8>,
     peer: u32,
@@ -91,12 +92,11 @@ struct OwnRegion {
 /// Work request id of late writes; their completions are ignored.
 const LATE_WRITE_ID: u64 = u64::MAX;
 
-#[derive(Debug)]
 struct Faulty {
     inner: Box<dyn Device>,
     capabilities: Capabilities,
     damage: Damage,
-    /// Counts down to the operation to be damaged.
+    /// Counts down to the operation into which the fault is injected.
     until: Cell<u64>,
     late: RefCell<Vec<Late>>,
     /// Buffers that the device may still read.
@@ -109,11 +109,11 @@ struct Faulty {
     own: RefCell<FxHashMap<u64, OwnRegion>>,
     own_keys: RefCell<FxHashMap<Vec<u8>, u64>>,
     own_imports: RefCell<FxHashMap<u64, u64>>,
-    /// The peer whose credits are not returned, and how many of them are left.
+    /// The peer whose credits are not returned, and the number of credits left.
     room: Cell<Option<(u32, usize)>>,
 }
 
-/// Wraps the `device` of rank `me` according to the setting: `none`, `unmapped`, or a damage and the number of the
+/// Wraps the `device` of rank `me` according to the setting: `none`, `unmapped`, or a fault and the number of the
 /// operation.
 ///
 /// # Errors
@@ -122,7 +122,8 @@ pub(crate) fn wrap(device: Box<dyn Device>, setting: &str, me: u32, tag_at: TagA
     if setting == "none" {
         return Ok(device);
     }
-    let bad = || Error::new(ErrorKind::Setting, "read FARSIDE_TEST_FAULT").cause(format!("{setting:?}"));
+    let bad =
+        || Error::new(ErrorKind::Setting, "read FARSIDE_TEST_FAULT").cause(format!("{setting:?} is not a known fault"));
     let (damage, number) =
         if setting == "unmapped" { ("unmapped", "0") } else { setting.split_once(':').ok_or_else(bad)? };
     let damage = match damage {
@@ -161,13 +162,13 @@ pub(crate) fn wrap(device: Box<dyn Device>, setting: &str, me: u32, tag_at: TagA
 }
 
 impl Faulty {
-    /// Counts an operation of the damaged class; returns whether it is the one to damage.
-    fn hit(&self) -> bool {
+    /// Counts an operation of the faulty class; returns whether the fault is due.
+    fn count_fault(&self) -> bool {
         let n = self.until.get();
         self.until.set(n.saturating_sub(1));
         if n == 1 {
             self.inner.own_stats().add(Kind::Damage, 0);
-            tracing::info!("an operation is damaged: {:?}", self.damage);
+            tracing::info!("fault injected: {:?}", self.damage);
         }
         n == 1
     }
@@ -219,7 +220,7 @@ impl Faulty {
         Ok(())
     }
 
-    /// Posts a request. If it writes to the place of a late write, the late bytes replace its own there.
+    /// Posts a request. If it writes to the address of a late write, the late bytes replace its own there.
     fn overwrite(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let late = &self.late;
         let written = match request.operation {
@@ -255,7 +256,7 @@ impl Faulty {
         posted
     }
 
-    /// If the operation is an atomic on this rank's own memory, this processor does it; returns whether it was one.
+    /// Executes an atomic on this rank's own memory with this processor; returns whether the operation was one.
     fn do_own_atomic(&self, operation: &Operation<'_>) -> bool {
         let own = operation.region().and_then(|region| self.own_imports.borrow().get(&region).copied());
         let Some(own) = own.and_then(|own| self.own.borrow().get(&own).cloned()) else { return false };
@@ -268,12 +269,12 @@ impl Faulty {
         at(update.at, update.len).is_some_and(|to| unsafe { update.apply(None, to) }.is_ok())
     }
 
-    /// Posts a message with another tag; `None` if it has no tag, or is not the one to damage.
+    /// Posts a message with a wrong tag; `None` if the message has no tag, or the fault is not due.
     fn post_with_wrong_tag(&self, request: &WorkRequest<'_>) -> Option<Result<Posted>> {
         let Operation::Packet(packet) = request.operation else { return None };
         let mut bytes = packet.with_parts(gathered);
         let tag = (self.tag_at)(&bytes)?;
-        if !self.hit() {
+        if !self.count_fault() {
             return None;
         }
         bytes[tag] ^= 1;
@@ -288,7 +289,7 @@ impl Faulty {
 
     /// Takes a credit for a message to a peer; returns false if the peer has none left.
     fn take_room(&self, peer: u32) -> bool {
-        if self.room.get().is_none() && self.hit() {
+        if self.room.get().is_none() && self.count_fault() {
             self.room.set(Some((peer, MAX_PACKETS)));
         }
         match self.room.get() {
@@ -302,9 +303,9 @@ impl Faulty {
 
     /// Posts the writes that are due before an operation of this class, unless it is the notification that has to
     /// precede its data.
-    fn make_what_is_due(&self, peer: u32, class: Class) -> Result<()> {
+    fn post_due_writes(&self, peer: u32, class: Class) -> Result<()> {
         let is_held = |late: &Late| late.peer == peer && late.due == Due::Next;
-        if class == Class::Signal && self.late.borrow().iter().any(is_held) && self.hit() {
+        if class == Class::Signal && self.late.borrow().iter().any(is_held) && self.count_fault() {
             self.late.borrow_mut().iter_mut().filter(|late| is_held(late)).for_each(|late| late.due = Due::Data);
         }
         self.make_late(|late| match late.due {
@@ -328,7 +329,8 @@ fn gathered(header: &[u8], blocks: &[Block]) -> Vec<u8> {
     bytes
 }
 
-// SAFETY: hands on what the device below names; a damaged operation is left out, repeated, or names fewer bytes.
+// SAFETY: passes on the memory that the inner device names; a faulty operation is dropped, repeated, or names fewer
+// bytes.
 unsafe impl Device for Faulty {
     forward!(inner: peers_can_map, sealed, cancel, wake, waker, now, compute, stats, check_peers, leave);
 
@@ -375,14 +377,14 @@ unsafe impl Device for Faulty {
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let class = self.class(&request.operation);
-        self.make_what_is_due(request.peer, class)?;
+        self.post_due_writes(request.peer, class)?;
         let hit = match self.damage {
             Damage::None => false,
-            Damage::Drop(damaged) => damaged == class && self.hit(),
-            Damage::DoublePut => class == Class::Put && self.hit(),
-            Damage::EarlyNotify => class == Class::Put && request.notify.is_some() && self.hit(),
+            Damage::Drop(damaged) => damaged == class && self.count_fault(),
+            Damage::DoublePut => class == Class::Put && self.count_fault(),
+            Damage::EarlyNotify => class == Class::Put && request.notify.is_some() && self.count_fault(),
             Damage::OwnAtomic if request.peer == self.me && is_wide_atomic(&request.operation) => {
-                (self.until.get() == 0 || self.hit()) && self.do_own_atomic(&request.operation)
+                (self.until.get() == 0 || self.count_fault()) && self.do_own_atomic(&request.operation)
             }
             Damage::KeepCredit if class == Class::Message && !self.take_room(request.peer) => return Ok(Posted::Busy),
             Damage::WrongTag if class == Class::Message => match self.post_with_wrong_tag(request) {
@@ -406,7 +408,7 @@ unsafe impl Device for Faulty {
             && self.until.get() > 0
             && request.notify.is_none()
         {
-            // The write is held back, because it is not known yet whether a notification follows.
+            // The write is delayed, because it is not known yet whether a notification follows.
             if self.keep(request, Due::Next) {
                 return Ok(Posted::Done);
             }

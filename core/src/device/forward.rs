@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! Devices that wrap another one.
+//! Devices that wrap another device.
 
-/// Implements the named methods of a wrapper by calling the device inside.
+/// Implements the named methods of a wrapper by calling the inner device.
 macro_rules! forward {
     ($inner:ident: $($method:ident),*) => { $(crate::device::forward!(@$method $inner);)* };
     (@capabilities $i:ident) => { fn capabilities(&self) -> &Capabilities { self.$i.capabilities() } };

@@ -5,11 +5,11 @@ use super::request::length;
 use super::{Operation, Range, Transfer, Update};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A peer's region, as its device keeps it.
+/// A peer's region, as stored by its device.
 pub trait ImportedRegion {
     /// The owner (rank of the job).
     fn peer(&self) -> u32;
-    /// Length in bytes. The default is for a device that checks it where it accesses the memory.
+    /// Length in bytes. The default is for a device that checks lengths when it accesses the memory.
     fn len(&self) -> usize {
         usize::MAX
     }
@@ -17,14 +17,14 @@ pub trait ImportedRegion {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The lowest bits of the address of its first byte.
+    /// The lowest bits of the address of the region's first byte.
     fn alignment(&self) -> usize {
         0
     }
 }
 
-/// The region that a device has `found` under a handle, if it belongs to `peer`: keys of two peers may be equal, so a
-/// request to the wrong peer could change other memory.
+/// The region that a device has `found` under a handle, if the region belongs to `peer`: keys of two peers may be
+/// equal, so a request to the wrong peer could change other memory.
 ///
 /// # Errors
 /// `BadKey`, `BadArgument`.
@@ -77,8 +77,8 @@ pub fn ranges(import: &impl ImportedRegion, transfer: &Transfer<'_>) -> Result<(
     if sum == local { Ok(()) } else { Err(unequal(import.peer(), [local, sum], operation)) }
 }
 
-/// Checks what a request does to the region. An update must have the length of an integer, or be an accumulate, whose
-/// alignment the owner checks.
+/// Checks the access of a request to the region. An update must have the length of an integer, or be an accumulate,
+/// whose alignment the owner checks.
 ///
 /// # Errors
 /// `OutOfRange`, `Misaligned`, `BadArgument`; `Unsupported` for an integer of another length than 1, 2, 4 or 8 bytes.
@@ -93,7 +93,7 @@ pub fn access(import: &impl ImportedRegion, operation: &Operation<'_>) -> Result
         Operation::Update(Update { at, len: len @ (1 | 2 | 4 | 8), .. }) => integer(import, at.offset, *len, name),
         Operation::Update(update) => {
             let e = Error::new(ErrorKind::Unsupported, name).peer(import.peer());
-            Err(e.cause(format!("an integer of {} bytes", update.len)))
+            Err(e.cause(format!("integers of {} bytes are not supported, only of 1, 2, 4 or 8", update.len)))
         }
         Operation::Signal { at, .. } => integer(import, at.offset, 8, name),
         Operation::Packet(_) | Operation::List { .. } | Operation::Barrier(_) => Ok(()),
@@ -104,25 +104,29 @@ pub fn access(import: &impl ImportedRegion, operation: &Operation<'_>) -> Result
 fn unusable(is_known: bool, peer: u32, handle: u64, operation: &'static str) -> Error {
     match is_known {
         true => Error::new(ErrorKind::BadArgument, operation).peer(peer).cause("the region belongs to another rank"),
-        false => Error::new(ErrorKind::BadKey, operation).peer(peer).cause(format!("region {handle}")),
+        false => {
+            Error::new(ErrorKind::BadKey, operation).peer(peer).cause(format!("no imported region has handle {handle}"))
+        }
     }
 }
 
 #[cold]
 pub(crate) fn outside(peer: u32, range: Range, len: usize, operation: &'static str) -> Error {
     let Range { offset, len: wanted } = range;
-    let of = if len == usize::MAX { String::new() } else { format!(" of {len}") };
+    let of = if len == usize::MAX { String::new() } else { format!(" of {len} bytes") };
     let e = Error::new(ErrorKind::OutOfRange, operation).peer(peer);
-    e.cause(format!("{wanted} bytes at byte {offset} of a region{of}"))
+    e.cause(format!("{wanted} bytes at offset {offset} are not inside the region{of}"))
 }
 
 #[cold]
 pub(crate) fn misaligned(peer: u32, offset: usize, operation: &'static str) -> Error {
-    Error::new(ErrorKind::Misaligned, operation).peer(peer).cause(format!("offset {offset}"))
+    Error::new(ErrorKind::Misaligned, operation)
+        .peer(peer)
+        .cause(format!("the integer at offset {offset} is not aligned"))
 }
 
 #[cold]
 fn unequal(peer: u32, [local, remote]: [usize; 2], operation: &'static str) -> Error {
     let e = Error::new(ErrorKind::BadArgument, operation).peer(peer);
-    e.cause(format!("{local} local bytes and {remote} remote ones"))
+    e.cause(format!("the local blocks have {local} bytes, but the remote ranges {remote}"))
 }

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
 //! The reference device: ranks are threads of one process, regions are memory of that process, and the thread that
-//! posts an operation carries it out immediately, under the lock of the target's table of exposed regions.
+//! posts an operation executes it immediately, under the lock of the target's table of exposed regions.
 //!
-//! It can be read as the specification of the device seam. [`Loopback::minimal`] leaves out everything that is
-//! optional: accumulates, and operations of more than one block; [`crate::service`] and the planner then compose them
-//! of the remaining operations. Memory is never mapped, and any memory can be registered.
+//! The code can be read as the specification of the device seam. [`Loopback::minimal`] omits all optional features:
+//! accumulates, and operations of more than one block; [`crate::service`] and the planner then compose them from the
+//! remaining operations. Memory is never mapped, and any memory can be registered.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,8 +17,8 @@ use memmap2::MmapMut;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Capabilities, Change, Device, Event, Leave, Operation, Packet, PeerCheck, Place, Posted, Range, Ranges, Region,
-    Registration, RemoteRegion, Sleep, Transfer, Update, Waker, WorkRequest, imports,
+    Capabilities, Change, Device, Event, Leave, Operation, Packet, PeerCheck, PeerWaker, Place, Posted, Range, Ranges,
+    Region, Registration, RemoteRegion, Sleep, Transfer, Update, Waker, WorkRequest, imports,
 };
 use crate::device::request::length;
 use crate::entered::Entered;
@@ -29,9 +29,9 @@ use crate::slots::Slots;
 use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 
-/// The operation in errors of a request of any kind.
+/// Operation name in errors of a request of any kind.
 const POST: &str = "post a work request";
-/// Longest packet.
+/// Maximum length of a packet in bytes.
 pub(super) const MAX_PACKET: usize = 4096;
 /// Maximum number of packets that wait for one rank; a post beyond it is `Busy`.
 pub(super) const MAX_PACKETS: usize = 64;
@@ -102,7 +102,7 @@ pub(super) enum Owned {
 }
 
 impl Owned {
-    /// Memory of at least this many bytes gets pages of its own.
+    /// Memory of at least this many bytes is allocated in pages of its own.
     const PAGES: usize = 16 << 10;
 
     /// `len` zeroed bytes, of which the first is aligned to `align`, and its address.
@@ -213,7 +213,7 @@ impl Loopback {
         import.map(|import| import.key).map_err(|e| self.named(e))
     }
 
-    /// Calls `act` on `len` bytes at a place of `peer`, which cannot be released meanwhile.
+    /// Calls `act` on `len` bytes at a remote address of `peer`, which cannot be released meanwhile.
     fn at<R>(
         &self,
         operation: &'static str,
@@ -230,13 +230,13 @@ impl Loopback {
         }
     }
 
-    /// The word of 8 bytes at a place of `peer`, if it is exposed and aligned.
+    /// The 8-byte word at a remote address of `peer`, if it is exposed and aligned.
     pub(super) fn word(&self, peer: u32, place: Place) -> Option<*mut u64> {
-        let word = self.at("change a word", peer, place, 8, |p, _| p.cast::<u64>());
+        let word = self.at("update a word", peer, place, 8, |p, _| p.cast::<u64>());
         word.ok().filter(|word| word.is_aligned())
     }
 
-    /// Sets a cell; earlier writes of this rank are visible to a rank that sees the new value.
+    /// Sets a cell; earlier writes of this rank are visible to a rank that reads the new value.
     fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
         const OP: &str = "signal a peer";
         let set = |p: *mut u8, _: &Exposed| {
@@ -257,7 +257,9 @@ impl Loopback {
         if len <= most {
             return Ok(());
         }
-        Err(self.fail(ErrorKind::BadArgument, "send a packet", peer).cause(format!("{len} bytes, {most} allowed")))
+        Err(self
+            .fail(ErrorKind::BadArgument, "send a packet", peer)
+            .cause(format!("the packet has {len} bytes, but at most {most} are allowed")))
     }
 
     fn send(&self, peer: u32, packet: &Packet<'_>) -> Result<Posted> {
@@ -280,12 +282,12 @@ impl Loopback {
     fn has(&self, update: &Update) -> bool {
         match update.change {
             Change::Add(_) => true,
-            Change::Swap { .. } => update.len == 8 || self.capabilities.accumulate && update.is_whole(),
+            Change::CompareSwap { .. } => update.len == 8 || self.capabilities.accumulate && update.is_whole(),
             Change::Accumulate { .. } => self.capabilities.accumulate,
         }
     }
 
-    /// Carries out a request other than a packet.
+    /// Executes a request other than a packet.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -309,7 +311,9 @@ impl Loopback {
                 Operation::Update(update) if self.has(&update) => {
                     let done =
                         self.at(name, peer, update.at, update.len, |p, region| update.apply(region.accumulate, p))?;
-                    done.map_err(|kind| self.fail(kind, name, peer).cause(format!("offset {}", update.at.offset)))
+                    done.map_err(|kind| {
+                        self.fail(kind, name, peer).cause(format!("the element at offset {}", update.at.offset))
+                    })
                 }
                 Operation::Signal { at, value } => self.signal(peer, at, value),
                 _ => Err(self.named(request.operation.unsupported(peer, "loopback"))),
@@ -340,7 +344,7 @@ impl Loopback {
         }
     }
 
-    /// Carries out a request and sets its signal cell.
+    /// Executes a request and sets its signal cell.
     ///
     /// # Safety
     /// The contract of [`perform`](Self::perform).
@@ -351,7 +355,7 @@ impl Loopback {
     }
 }
 
-// SAFETY: memory is that of ranks of this process, which the hub keeps until it is released, and operations are done
+// SAFETY: memory is that of ranks of this process, which the hub keeps until it is released, and operations complete
 // immediately.
 unsafe impl Device for Loopback {
     fn capabilities(&self) -> &Capabilities {
@@ -372,7 +376,7 @@ unsafe impl Device for Loopback {
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
-        // Waits for the lock, so no peer touches the memory after this call.
+        // This waits for the lock, so no peer accesses the memory after this call.
         self.own().exposures.remove(handle);
         match self.owned.borrow_mut().remove(&handle) {
             Some(_) => Ok(()),
@@ -466,6 +470,11 @@ unsafe impl Device for Loopback {
         }
     }
 
+    fn peer_waker(&self) -> Option<PeerWaker> {
+        let hub = Arc::clone(&self.hub);
+        Some(Arc::new(move |peer| hub.0.get(peer as usize).into_iter().for_each(Rank::wake)))
+    }
+
     fn waker(&self) -> Result<Waker> {
         let (hub, me) = (Arc::clone(&self.hub), self.me as usize);
         Ok(Arc::new(move || hub.0[me].wake()))
@@ -475,7 +484,7 @@ unsafe impl Device for Loopback {
         match self.hub.0.iter().position(|rank| rank.inbox().ended == Some(Leave::Lost)) {
             Some(lost) => Err(self
                 .fail(ErrorKind::PeerLost, "check the other ranks", lost as u32)
-                .cause("its thread ended without leaving the job")),
+                .cause("the peer's thread ended without leaving the job")),
             None => Ok(None),
         }
     }
@@ -489,7 +498,7 @@ unsafe impl Device for Loopback {
         match ended {
             None if how == Leave::Lost => self.hub.0.iter().for_each(Rank::wake),
             None => {}
-            // A rank ends once.
+            // A rank leaves only once.
             ended => self.own().inbox().ended = ended,
         }
         Ok(true)
@@ -498,7 +507,7 @@ unsafe impl Device for Loopback {
 
 impl Drop for Loopback {
     fn drop(&mut self) {
-        // Memory that this device allocated ends with it.
+        // Memory that this device allocated is freed with the device.
         self.owned.borrow().keys().for_each(|key| _ = self.own().exposures.remove(*key));
         let _ = self.leave(Leave::Lost);
     }

@@ -59,30 +59,31 @@ pub struct Region {
     /// Whether peers may access the region while this rank computes (passive target). If such memory needs the target's
     /// help, an agent must serve it.
     pub passive: bool,
-    /// Whether the memory may be released while peers still use it. The owner can then refuse every access.
+    /// Whether the memory may be released while peers still use it. The owner then rejects every later access.
     pub revocable: bool,
     /// Whether all ranks that will use the region share memory with this rank. In a job in which only some ranks share
-    /// memory, this selects the device that the region belongs to, for all its users.
+    /// memory, this selects the device to which the region belongs, for all its users.
     pub one_node: bool,
     /// Whether only the device and peers access the memory from `register` to the return of `release`, as the type
     /// system guarantees for a mutable borrow or for a vector that the window owns. Memory that another thread, or the
     /// kernel on its behalf, may write at any time is not exclusive: its pages may be exchanged only while the process
     /// has no such thread.
     pub exclusive: bool,
-    /// Whether the memory is lent to a peer for one message, which is copied by few transfers of
-    /// [lists of ranges](Ranges::List). The device then skips work that pays only when a region is used again.
-    /// [`Device::sealed`] reports that the peer needs the memory no longer. A release before that revokes it: a request in
-    /// progress then ends with an error, whatever it has copied, and later ones copy nothing. Brief memory is
-    /// [exclusive](Region::exclusive) if no other code stores to any byte of it until the release; others may read it. If
-    /// it is lent repeatedly, the device may then prepare it so that peers map it ([`RemoteRegion::mapped`]). The release
-    /// waits for requests only: whoever uses the mapping itself makes sure that it comes later.
+    /// Whether the memory is exported to a peer for one message, which is copied by few transfers of [lists of
+    /// ranges](Ranges::List). The device then skips work that pays only for a region that is used again.
+    /// [`Device::sealed`] reports that the peer no longer needs the memory. A release before that revokes it: a request
+    /// in progress then ends with an error, however much it has copied, and later requests copy nothing. Brief memory
+    /// is [exclusive](Region::exclusive) if no other code stores to any byte of it until the release; others may read
+    /// it. If it is exported repeatedly, the device may then prepare it so that peers map it
+    /// ([`RemoteRegion::mapped`]). The release waits only for requests: code that uses the mapping itself must make
+    /// sure that the release comes later.
     pub brief: bool,
     /// Alignment in bytes, a power of two, of memory that the device allocates, at the address where this rank sees it.
     pub align: usize,
 }
 
 impl Region {
-    /// `len` zeroed bytes that the device allocates in the kind of memory that peers reach fastest.
+    /// `len` zeroed bytes that the device allocates in the kind of memory that peers access fastest.
     #[must_use]
     pub fn allocated(len: usize) -> Self {
         Self::of(std::ptr::null_mut(), len)
@@ -121,7 +122,7 @@ pub struct Registration {
 /// Longest remote key in bytes.
 pub const MAX_KEY: usize = 288;
 
-/// A peer's region as this rank reaches it.
+/// A peer's region as imported by this rank.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteRegion {
     /// The owner (rank of the job).
@@ -136,7 +137,7 @@ pub struct RemoteRegion {
     /// ranges of the region ([`Ranges::List`]) is better than packing at one rank and unpacking at the other; `None` if
     /// such requests are not supported, `Some(0)` if any part of the region is mapped.
     pub lists: Option<u64>,
-    /// Whether accumulates are composed of one-sided steps. These take more messages than an accumulate that the
+    /// Whether accumulates are composed from one-sided steps, which take more messages than an accumulate that the
     /// owner's processor applies.
     pub steps: bool,
 }
@@ -158,12 +159,12 @@ pub struct Mapped {
 /// Result of posting a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// The request is complete, locally and remotely, or it is a signal or a packet, whose completion is not reported;
-    /// no completion follows.
+    /// The request is complete, locally and remotely, or it is a signal or a packet of at most
+    /// [`Capabilities::max_packet`] bytes, whose completion is not reported; no completion follows.
     Done,
     /// A completion with the request's id follows.
     Pending,
-    /// The device had no room and did nothing. Poll, then post the request again.
+    /// The device had no queue space and did nothing. Poll, then post the request again.
     Busy,
 }
 
@@ -200,14 +201,15 @@ pub enum PeerCheck<'a> {
     Alive,
     /// Checks also whether the process of a peer is stopped, by a signal or a debugger.
     Stopped,
-    /// Checks only whether this peer sleeps, so that it can do nothing before it is woken; the answer may be out of date.
+    /// Checks only whether this peer sleeps, so that it makes no progress before it is woken; the answer may be out of
+    /// date.
     Asleep(u32),
-    /// Checks whether the other peers are alive after this loss, which another component noticed; operations in
+    /// Checks whether the other peers are alive after this loss, which another component detected; operations in
     /// progress to the lost rank fail.
     Met(&'a Error),
-    /// Ends all communication over this device with a peer that another device reaches: operations in progress to it
-    /// fail with `PeerLost`, nothing that the peer has posted takes effect after the return, and its loss is not
-    /// reported any more.
+    /// Ends all communication over this device with a peer that another device reaches: operations in progress to the
+    /// peer fail with `PeerLost`, no operation that the peer has posted takes effect after the return, and its loss is
+    /// no longer reported.
     Left(u32),
 }
 
@@ -227,24 +229,24 @@ pub enum Leave {
 /// [`loopback`] is the reference implementation of this contract.
 ///
 /// # Safety
-/// The runtime uses the memory that a device names without a check of its own. An implementation guarantees that
-/// - [`register`](Self::register) of a region without a base gives zeroed memory of the region's length and alignment, which
-///   nothing else uses and which stays valid until its [`release`](Self::release), or the drop of the device;
-/// - [`RemoteRegion::mapped`], if there is any, is valid for reads and writes of its bytes, which are those of the peer's
-///   region, until [`forget`](Self::forget), or the drop of the device;
+/// The runtime uses the memory that a device returns without checking it. An implementation guarantees that
+/// - [`register`](Self::register) of a region without a base gives zeroed memory of the region's length and alignment,
+///   which nothing else uses and which stays valid until its [`release`](Self::release), or the drop of the device;
+/// - [`RemoteRegion::mapped`], if there is any, is valid for reads and writes of its bytes, which are those of the
+///   peer's region, until [`forget`](Self::forget), or the drop of the device;
 /// - it accesses local memory of a request only until it has reported the request as [`Posted::Done`] or
-///   [`Event::Completed`], or [`cancel`](Self::cancel) of it has returned, and memory of a registration only until `release`
-///   has returned; and it writes only to the memory that an operation names as its destination;
+///   [`Event::Completed`], or [`cancel`](Self::cancel) of it has returned, and memory of a registration only until
+///   `release` has returned; and it writes only to the memory that an operation names as its destination;
 /// - a request that it reports as complete without an error has filled the memory that it reads into;
-/// - [`capabilities`](Self::capabilities) are always the same, and [`stats`](Self::stats) gives the same counters, at the same
-///   addresses, as long as the device lives;
+/// - [`capabilities`](Self::capabilities) are always the same, and [`stats`](Self::stats) gives the same counters, at
+///   the same addresses, as long as the device lives;
 /// - `poll` calls its argument from the calling thread only, and does not keep it.
 #[allow(unsafe_code)]
-pub unsafe trait Device: fmt::Debug {
+pub unsafe trait Device {
     /// Limits and guarantees of the device.
     fn capabilities(&self) -> &Capabilities;
-    /// Registers memory, so that peers that [import](Self::import) its key reach it. If [`Region::base`] is null, the
-    /// device first allocates the memory, zeroed; [`allocate`](#method.allocate) is the safe form of this.
+    /// Registers memory, so that peers can access it after they [import](Self::import) its key. If [`Region::base`] is
+    /// null, the device first allocates the memory, zeroed; [`allocate`](#method.allocate) is the safe form of this.
     ///
     /// # Safety
     /// Memory of the caller stays valid until `release` has returned, and until then no code assumes exclusive access
@@ -254,34 +256,35 @@ pub unsafe trait Device: fmt::Debug {
     /// `SharedMemoryFull`, `Limit`, `Forbidden`.
     unsafe fn register(&self, region: Region) -> Result<Registration>;
     /// Reports that every peer that will use the registration has imported it, or has read it if it is
-    /// [brief](Region::brief). The device can free what only the import needs.
+    /// [brief](Region::brief). The device can free resources that are needed only for the import.
     fn sealed(&self, _handle: u64) {}
-    /// Counts a use of `memory` as the source of a message; returns whether peers can map all of it if it is lent now,
-    /// so that a read takes no system call. A device may exchange the pages of memory that is used repeatedly.
+    /// Counts a use of `memory` as the source of a message; returns whether peers could map all of it if it were
+    /// exported now, so that a read takes no system call. A device may exchange the pages of memory that is used
+    /// repeatedly.
     ///
     /// # Safety
     /// The memory is valid for reads, and no other code stores to it during the call.
     unsafe fn peers_can_map(&self, _memory: Block) -> bool {
         false
     }
-    /// Ends a registration: allocated memory is unmapped here, and registered memory belongs to the caller alone again.
-    /// No transfer of a peer touches the memory after the return. Transfers that peers begin later get an error, or
-    /// reach pages that no other process sees, or, if the memory was not [exclusive](Region::exclusive), reach the
-    /// memory itself.
+    /// Ends a registration: allocated memory is unmapped, and registered memory belongs to the caller alone again. No
+    /// transfer of a peer accesses the memory after the return. Transfers that peers begin later get an error, or reach
+    /// pages that no other process sees, or, if the memory was not [exclusive](Region::exclusive), reach the memory
+    /// itself.
     ///
     /// # Safety
     /// `handle` names a registration of this device, and allocated memory is not used after the call.
     ///
     /// # Errors
-    /// `Freed` for an unknown handle; `System` if the memory cannot be given back, in which case it is leaked.
+    /// `Freed` for an unknown handle; `System` if the memory cannot be freed, in which case it is leaked.
     unsafe fn release(&self, handle: u64) -> Result<()>;
-    /// Makes a peer's region usable here. `accumulate` is the function that applies accumulates to a mapped part, or by
-    /// steps.
+    /// Makes a peer's region usable at this rank. `accumulate` is the function that applies accumulates to a mapped
+    /// part, or by steps.
     ///
     /// # Errors
     /// `Protocol` for a malformed key, `NoSuchRank`, `PeerLost`, `Forbidden`.
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion>;
-    /// Forgets an imported region.
+    /// Drops an imported region.
     ///
     /// # Safety
     /// [`RemoteRegion::mapped`] of that region is not used after the call.
@@ -297,7 +300,7 @@ pub unsafe trait Device: fmt::Debug {
     /// for a packet or list that is too long; `Unsupported` for an operation that the device does not have; `Limit` for
     /// lists, since their memory is registered.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
-    /// Forgets pending requests whose id satisfies `which`. Their local pointers are not used after the call.
+    /// Drops pending requests whose id satisfies `which`. Their local pointers are not used after the call.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);
     /// Delivers events; returns whether there were any, or requests of peers were served: then more may follow soon. A
     /// handler that polls gets no events.
@@ -305,13 +308,17 @@ pub unsafe trait Device: fmt::Debug {
     /// # Errors
     /// `Protocol`, `PeerLost`.
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool>;
-    /// Sleeps until an event arrives, a peer wakes this rank, or the time is over. Returns true without sleeping if an
-    /// event is ready, or if `ready` returns true after peers can see that this rank is about to sleep.
+    /// Sleeps until an event arrives, a peer wakes this rank, or the time has elapsed. Returns true without sleeping if
+    /// an event is ready, or if `ready` returns true after this rank is visible to peers as about to sleep.
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool;
     /// Wakes a peer that may sleep, after a store to its mapped memory.
     fn wake(&self, _peer: u32) {}
-    /// A function that ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with
-    /// another, and for a program of several threads.
+    /// A function equivalent to [`wake`](Self::wake) that any thread may call; `None` if the device has none.
+    fn peer_waker(&self) -> Option<PeerWaker> {
+        None
+    }
+    /// A function that ends the [`park`](Self::park) of this rank, from any thread: for a device that is combined with
+    /// others, and for a multithreaded program.
     ///
     /// # Errors
     /// `Unsupported` if the device has no waker.
@@ -328,27 +335,37 @@ pub unsafe trait Device: fmt::Debug {
     fn now(&self) -> Instant {
         Instant::now()
     }
-    /// Computes for `time`: on a simulated network the rank's clock advances, elsewhere the rank is busy for that time.
+    /// Computes for `time`: on a simulated network the rank's clock advances, on other devices the rank is busy for
+    /// that time.
     fn compute(&self, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time {
             std::hint::spin_loop();
         }
     }
-    /// Passes each set of counters to `each` with the name of its device: several where threads count separately or
-    /// this device is made of others. The first always exists; operations that bypass `post` (stores to mapped memory)
+    /// Passes each set of counters to `each` with the name of its device: several sets if threads count separately or
+    /// this device combines others. The first always exists; operations that bypass `post` (stores to mapped memory)
     /// are added to it.
     fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats));
-    /// Announces that this rank ends. In order: returns whether all requests are complete, including signals and
-    /// packets, whose completion is not reported; if not, poll and call again.
+    /// Announces that this rank ends. Unless `how` is [`Leave::Lost`], returns whether all requests are complete,
+    /// including signals and packets, whose completion is not reported; if not, poll and call again.
     ///
     /// # Errors
     /// `System`.
     fn leave(&self, how: Leave) -> Result<bool>;
 }
 
+impl fmt::Debug for dyn Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.capabilities().name)
+    }
+}
+
 /// Ends the [`park`](Device::park) of a rank, from any thread.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// Wakes a peer that may sleep, from any thread, after a store to its mapped memory.
+pub type PeerWaker = Arc<dyn Fn(u32) + Send + Sync>;
 
 /// How a rank sleeps in [`Device::park`].
 #[derive(Clone)]
@@ -383,8 +400,7 @@ impl dyn Device + '_ {
         first.expect("a device has counters")
     }
 
-    /// The counters by device: several entries where this device is made of others.
-    #[must_use]
+    /// The counters by device: several entries if this device combines others.
     pub(crate) fn counters(&self) -> Vec<(&'static str, Snapshot)> {
         let mut all: Vec<(&'static str, Snapshot)> = Vec::new();
         self.stats(&mut |name, stats| match all.iter_mut().find(|(known, _)| *known == name) {

@@ -46,7 +46,7 @@ impl OwnedTransfer {
         self.len() == 0
     }
 
-    /// The `len` bytes from `from` on, in the region with handle `region`.
+    /// The `len` bytes from byte `from` on, in the region with handle `region`.
     #[must_use]
     pub fn part(&self, region: u64, from: usize, len: usize) -> Self {
         let (local, ranges) = (cut(&self.local, from, len), cut(&self.ranges, from, len));
@@ -78,7 +78,6 @@ impl OwnedTransfer {
 }
 
 /// An operation that owns its I/O vector. A packet also owns its bytes, which can be taken only once.
-#[derive(Debug)]
 pub(crate) enum Owned {
     Transfer(OwnedTransfer),
     Update(Update),

@@ -6,7 +6,7 @@ use super::request::length;
 /// Number of words of the longest short packet.
 pub(crate) const SHORT_WORDS: usize = 6;
 
-/// A packet short enough to travel in registers: eight bytes per word, the first in the lowest bits.
+/// A packet short enough to be passed in registers: eight bytes per word, the first in the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortPacket {
     words: [u64; SHORT_WORDS],
@@ -18,7 +18,6 @@ impl ShortPacket {
     ///
     /// # Panics
     /// If `len` is more than the words hold.
-    #[must_use]
     #[inline(always)]
     pub(crate) fn new(words: [u64; SHORT_WORDS], len: usize) -> Self {
         assert!(len <= 8 * SHORT_WORDS, "a short packet of {len} bytes");
@@ -39,7 +38,6 @@ impl ShortPacket {
     }
 
     /// The words, of which the first [`len`](Self::len) bytes are valid.
-    #[must_use]
     #[inline(always)]
     pub(crate) fn words(&self) -> [u64; SHORT_WORDS] {
         self.words
@@ -57,16 +55,18 @@ impl ShortPacket {
     }
 }
 
-/// A packet to another rank, of at most [`Capabilities::max_packet`](super::Capabilities::max_packet) bytes.
+/// A packet to another rank. It is copied when it is posted if it has at most
+/// [`Capabilities::max_packet`](super::Capabilities::max_packet) bytes; the blocks of a longer one, of at most
+/// [`Capabilities::max_lent_packet`](super::Capabilities::max_lent_packet) bytes, are read until it has completed.
 #[derive(Clone, Copy, Debug)]
 pub enum Packet<'a> {
-    /// The bytes travel in registers.
+    /// A packet whose bytes are passed in registers.
     Short(&'a ShortPacket),
     /// A header and blocks.
     Long {
         /// First bytes of the packet.
         header: &'a [u8],
-        /// The rest of the packet, gathered from these blocks.
+        /// The remainder of the packet, gathered from these blocks.
         body: &'a [Block],
     },
 }

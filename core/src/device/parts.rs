@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::{Block, Range};
 
-/// Memory that can be cut: a local block, or a range of a region.
+/// Memory that can be divided: a local block, or a range of a region.
 pub(crate) trait Part: Sized {
     fn bytes(&self) -> usize;
-    /// The `len` bytes from `from` on.
+    /// The `len` bytes from byte `from` on.
     fn part(&self, from: usize, len: usize) -> Self;
 }
 
@@ -34,7 +34,7 @@ impl Part for Range {
 /// A list of parts; most messages have one part.
 pub type Parts<T> = SmallVec<[T; 1]>;
 
-/// The nonempty parts that hold the `len` bytes from `skip` on.
+/// The nonempty parts that hold the `len` bytes from byte `skip` on.
 pub(crate) fn cut<T: Part>(all: &[T], mut skip: usize, mut len: usize) -> Parts<T> {
     let mut parts = Parts::new();
     for one in all {

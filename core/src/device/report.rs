@@ -5,7 +5,7 @@ use super::verbs;
 use super::{shm, tcp};
 use crate::settings::Settings;
 
-/// One device, and whether it can be used here.
+/// A device, and whether it can be used on this machine.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// Name of the device.
@@ -25,8 +25,8 @@ pub fn devices(settings: &Settings) -> Vec<DeviceReport> {
     let between = [("verbs", &verbs), ("tcp", &tcp)].map(|(name, usable)| usable.is_ok().then_some(name));
     let route = match (&shm, between.into_iter().flatten().collect::<Vec<_>>().join(" or ")) {
         (Err(_), _) if settings.devices.is_none() => Err("no shared memory".into()),
-        (_, between) if between.is_empty() => Err("no device between nodes".into()),
-        (_, between) => Ok(format!("several devices in one job: shm within a node, {between} between nodes")),
+        (_, between) if between.is_empty() => Err("no inter-node device".into()),
+        (_, between) => Ok(format!("several devices in one job: shm intra-node, {between} inter-node")),
     };
     let report = |name, usable, ports| DeviceReport { name, usable, ports };
     vec![

@@ -27,7 +27,7 @@ pub struct Range {
 /// Ranges of a region, in the order of the bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Ranges<'a> {
-    /// A single range, which every device takes.
+    /// A single range, which every device supports.
     One(Range),
     /// A list of ranges of a region for which [`RemoteRegion::lists`](super::RemoteRegion::lists) is set. Ranges that
     /// overlap are written in their order.
@@ -87,10 +87,10 @@ impl Transfer<'_> {
 /// The change that an update makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Adds to a word of 8 bytes; the sum wraps.
+    /// Adds to a word of 8 bytes, which no accumulate changes at the same time; the sum wraps.
     Add(u64),
     /// Replaces an integer of 1, 2, 4 or 8 bytes if it has the expected value.
-    Swap {
+    CompareSwap {
         /// The expected value.
         expected: u64,
         /// The desired value.
@@ -98,8 +98,7 @@ pub enum Change {
     },
     /// Applies an accumulate by the region's own function.
     Accumulate {
-        /// Operation and element type, as the region's function reads them, with the hints that devices may read
-        /// ([`code`]).
+        /// Operation and element type in the encoding of the region's function, with hints for devices ([`code`]).
         code: u32,
         /// The operands, of [`operand_len`](code::operand_len) bytes.
         operand: *const u8,
@@ -124,7 +123,7 @@ impl Update {
     pub(crate) fn kind(&self) -> Kind {
         match self.change {
             Change::Add(_) => Kind::FetchAdd,
-            Change::Swap { .. } => Kind::CompareSwap,
+            Change::CompareSwap { .. } => Kind::CompareSwap,
             Change::Accumulate { .. } => Kind::Accumulate,
         }
     }
@@ -134,7 +133,7 @@ impl Update {
     pub(crate) fn name(&self) -> &'static str {
         match self.change {
             Change::Add(_) => "fetch and add",
-            Change::Swap { .. } => "compare and swap",
+            Change::CompareSwap { .. } => "compare and swap",
             Change::Accumulate { .. } => "accumulate",
         }
     }
@@ -145,12 +144,12 @@ impl Update {
         !matches!(self.change, Change::Accumulate { .. })
     }
 
-    /// The code of the change in messages: [`SWAP`](code::SWAP) for a compare-and-swap.
+    /// The code of the change in messages: [`COMPARE_SWAP`](code::COMPARE_SWAP) for a compare-and-swap.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.change {
             Change::Add(_) => code::hint(8, code::Effect::Add),
-            Change::Swap { .. } => code::SWAP,
+            Change::CompareSwap { .. } => code::COMPARE_SWAP,
             Change::Accumulate { code, .. } => code,
         }
     }
@@ -159,7 +158,7 @@ impl Update {
     #[must_use]
     pub fn element(&self) -> usize {
         match self.change {
-            Change::Add(_) | Change::Swap { .. } => self.len,
+            Change::Add(_) | Change::CompareSwap { .. } => self.len,
             Change::Accumulate { code, .. } => code::element(code).max(1),
         }
     }
@@ -169,7 +168,7 @@ impl Update {
     pub fn is_whole(&self) -> bool {
         match self.change {
             Change::Add(_) => self.len == 8,
-            Change::Swap { .. } => matches!(self.len, 1 | 2 | 4 | 8),
+            Change::CompareSwap { .. } => matches!(self.len, 1 | 2 | 4 | 8),
             Change::Accumulate { .. } => self.len.is_multiple_of(self.element()),
         }
     }
@@ -190,7 +189,7 @@ impl Update {
 /// The operation of a work request. Pointers must stay valid until it has completed.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
-    /// Writes local blocks to ranges of a region, or reads them from there.
+    /// Writes local blocks to ranges of a region, or reads the ranges into the blocks.
     Transfer(Transfer<'a>),
     /// Changes elements of a region.
     Update(Update),
@@ -203,12 +202,12 @@ pub enum Operation<'a> {
     },
     /// Sends a packet to another rank.
     Packet(Packet<'a>),
-    /// One side of a message between lists of blocks of two ranks: the n-th list that one posts with `send` is received
-    /// by the n-th that the other posts without it. Complete when the bytes have arrived.
+    /// One side of a message between lists of blocks of two ranks: the nth list that one rank posts with `send` is
+    /// received by the nth list that the other posts without it. Complete when the bytes have arrived.
     ///
-    /// If the peer has posted no list to receive, the sent one waits for some seconds and then ends with `Timeout`. A
-    /// longer message than the receiving blocks hold ends this operation and all lists in progress between the two ranks
-    /// with errors; a shorter message leaves the rest of the blocks unchanged.
+    /// If the peer has posted no list to receive, the sent list waits for several seconds and then fails with
+    /// `Timeout`. A message longer than the receiving blocks fails this operation and all lists in progress between the
+    /// two ranks; a shorter message leaves the remainder of the blocks unchanged.
     List {
         /// Whether the blocks are sent.
         send: bool,
@@ -216,8 +215,8 @@ pub enum Operation<'a> {
         /// [`Lists::bytes`](super::Lists::bytes).
         local: &'a [Block],
     },
-    /// Asks the barrier in the switch of the network ([`Capabilities::switch`](super::Capabilities::switch)). The peer
-    /// of the request is this rank.
+    /// A request to the in-switch barrier of the network ([`Capabilities::switch`](super::Capabilities::switch)). The
+    /// peer of the request is this rank.
     Barrier(BarrierRequest),
 }
 
@@ -262,7 +261,7 @@ impl<'a> Operation<'a> {
     #[inline(always)]
     #[must_use]
     pub fn compare_swap(at: Place, len: usize, [expected, desired]: [u64; 2], old: *mut u8) -> Self {
-        Self::Update(Update { change: Change::Swap { expected, desired }, at, len, old })
+        Self::Update(Update { change: Change::CompareSwap { expected, desired }, at, len, old })
     }
 
     /// Applies an accumulate to as many bytes as the operand has; the former values go to `old` unless that is null.
@@ -280,7 +279,7 @@ impl<'a> Operation<'a> {
         Self::Packet(Packet::Long { header, body })
     }
 
-    /// Sends blocks as one message to the peer's next list that receives.
+    /// Sends blocks as one message to the peer's next receiving list.
     #[must_use]
     pub fn gather(local: &'a [Block]) -> Self {
         Self::List { send: true, local }
@@ -294,7 +293,6 @@ impl<'a> Operation<'a> {
 
     /// The region of a peer that the operation accesses, if any.
     #[inline(always)]
-    #[must_use]
     pub(crate) fn region(&self) -> Option<u64> {
         match self {
             Operation::Transfer(transfer) => Some(transfer.region),
@@ -305,7 +303,6 @@ impl<'a> Operation<'a> {
 
     /// The same operation on the region with handle `handle`.
     #[inline(always)]
-    #[must_use]
     pub(crate) fn on_region(mut self, handle: u64) -> Self {
         match &mut self {
             Operation::Transfer(transfer) => transfer.region = handle,
@@ -316,7 +313,6 @@ impl<'a> Operation<'a> {
     }
 
     /// The name in errors.
-    #[must_use]
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Operation::Transfer(transfer) => transfer.name(),
@@ -324,11 +320,11 @@ impl<'a> Operation<'a> {
             Operation::Signal { .. } => "signal a peer",
             Operation::Packet(_) => "send a packet",
             Operation::List { .. } => "post a scatter or gather list",
-            Operation::Barrier(_) => "ask the barrier in the switch",
+            Operation::Barrier(_) => "enter the in-switch barrier",
         }
     }
 
-    /// The error of a device that does not have the operation.
+    /// The error of a device that does not support the operation.
     #[cold]
     #[must_use]
     pub fn unsupported(&self, peer: u32, device: &'static str) -> Error {
@@ -336,13 +332,15 @@ impl<'a> Operation<'a> {
         match self {
             Operation::Transfer(_) => e
                 .cause("a request of this device accesses a single range of remote memory")
-                .remedy("ask `RemoteRegion::lists` first"),
-            Operation::Update(_) => e.cause("this device changes words of 8 bytes, by sums and compare-and-swaps"),
+                .remedy("check `RemoteRegion::lists` first"),
+            Operation::Update(_) => {
+                e.cause("this device supports only fetch-and-add and compare-and-swap on 8-byte words")
+            }
             Operation::List { .. } => e
-                .cause("this device has no lists on both sides of a message")
-                .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is `None`"),
+                .cause("this device does not support scatter/gather lists on both sides of a transfer")
+                .remedy("check `Capabilities::lists` first; if it is `None`, pack the blocks or write them one by one"),
             Operation::Barrier(_) => {
-                e.cause("the network has no barrier in its switch").remedy("ask `Capabilities::switch` first")
+                e.cause("the network has no in-switch barrier").remedy("check `Capabilities::switch` first")
             }
             Operation::Signal { .. } | Operation::Packet(_) => e,
         }
@@ -376,8 +374,8 @@ pub struct WorkRequest<'a> {
     pub peer: u32,
     /// The operation.
     pub operation: Operation<'a>,
-    /// A signal cell of the peer, and its new value: set after the operation is visible there, as part of the same
-    /// message. The numbers that this rank gives the cell only grow, and no other rank sets it.
+    /// A signal cell of the peer, and its new value: set after the operation is visible at the peer, as part of the
+    /// same message. Successive values that this rank assigns to the cell grow, and no other rank sets it.
     pub notify: Option<(Place, u64)>,
     /// Number that the completion reports.
     pub id: u64,

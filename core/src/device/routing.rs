@@ -1,26 +1,28 @@
-//! The file of `FARSIDE_ROUTES`, which `farside routes --output` writes: from each node to each other one the next node on the
-//! way and the device that leads there, for each range of sizes. Only what that command writes is read, a small part of TOML.
+//! The file of `FARSIDE_ROUTES`, which `farside routes --output` writes: for each pair of nodes and each size range,
+//! the next node on the path and the device that leads there.
 
 use std::hash::Hasher as _;
 
 use rustc_hash::{FxHashMap, FxHasher};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
 /// The version of the file's format.
-const VERSION: &str = "1";
+const VERSION: u32 = 1;
 /// Maximum length of a file in bytes, and maximum number of nodes.
 const MAX_FILE_BYTES: usize = 64 << 20;
 const MAX_NODES: usize = 4096;
-/// Maximum number of names of devices.
+/// Maximum number of device names.
 const MAX_DEVICES: usize = 256;
 /// Number of ranges of sizes: small, medium, large.
 const RANGES: usize = 3;
-/// The range whose next nodes are used, since a pair of ranks has one connection: that of medium messages.
+/// The size range whose next nodes are used, that of medium messages: a pair of ranks has only one connection.
 const RANGE: usize = 1;
 
-/// The first hop from a node to another one.
+/// The first hop from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hop {
     next: u32,
@@ -38,42 +40,33 @@ pub(crate) struct RoutingTable {
     digest: u64,
 }
 
-/// A row as it is read.
-#[derive(Debug, Default)]
-struct Row<'a> {
-    from: &'a str,
-    to: &'a str,
-    next: [&'a str; RANGES],
-    device: Option<[&'a str; RANGES]>,
+/// A parsed file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u32,
+    /// The lengths at which the size ranges begin, which are fixed in this version.
+    #[serde(rename = "ranges")]
+    _ranges: Option<IgnoredAny>,
+    nodes: Vec<String>,
+    #[serde(default)]
+    routes: Vec<Row>,
 }
 
-/// The name of this host, as tables know it.
+/// A parsed row.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    from: String,
+    to: String,
+    /// A node, and if the route is direct a device, for each range.
+    next: Vec<String>,
+    device: Option<Vec<String>>,
+}
+
+/// The name of this host, as used in tables.
 pub(crate) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
-}
-
-/// Reads a string in quotes, which has no escapes; returns it and the rest.
-fn string(text: &str) -> Option<(&str, &str)> {
-    let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
-    let (string, rest) = text[1..].split_once(quote)?;
-    let is_plain = !string.contains(|c: char| c.is_control() || c == '\\' && quote == '"');
-    is_plain.then_some((string, rest.trim_start()))
-}
-
-/// Strings between brackets.
-fn strings(text: &str) -> Option<Vec<&str>> {
-    let mut rest = text.strip_prefix('[')?.strip_suffix(']')?.trim();
-    let mut all = Vec::new();
-    while !rest.is_empty() {
-        let (next, after) = string(rest)?;
-        all.push(next);
-        rest = match after.strip_prefix(',') {
-            Some(more) => more.trim_start(),
-            None if after.is_empty() => after,
-            None => return None,
-        };
-    }
-    Some(all)
 }
 
 impl RoutingTable {
@@ -85,81 +78,52 @@ impl RoutingTable {
         let Some(path) = &settings.routes else { return Ok(Self::default()) };
         let read = std::fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| Self::read(&text));
         read.map_err(|why| {
-            Error::new(ErrorKind::Setting, "read the table of routes")
+            Error::new(ErrorKind::Setting, "read the routing table")
                 .cause(format!("FARSIDE_ROUTES: {path}: {why}"))
-                .remedy("make the file with `farside routes NETWORK.toml --output FILE`, on every host")
+                .remedy("write the file with `farside routes NETWORK.toml --output FILE`, and copy it to every host")
         })
     }
 
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
-    /// The line that is wrong, and how.
+    /// The malformed line or row, and the reason.
     pub(crate) fn read(text: &str) -> std::result::Result<Self, String> {
         if text.len() > MAX_FILE_BYTES {
-            return Err(format!("{} bytes, {MAX_FILE_BYTES} allowed", text.len()));
+            return Err(format!("the file has {} bytes, but at most {MAX_FILE_BYTES} are allowed", text.len()));
         }
-        let (mut table, mut row, mut version) = (Self::default(), None, None);
+        let File { version, nodes, routes, .. } = toml::from_str(text).map_err(|e| {
+            let before = e.span().and_then(|at| text.get(..at.start)).unwrap_or_default();
+            format!("line {}: {}", 1 + before.matches('\n').count(), e.message().trim().replace('\n', ", "))
+        })?;
+        if version != VERSION || nodes.len() > MAX_NODES {
+            return Err(format!(
+                "the file has version {version} and {} nodes, but only version {VERSION} with at most \
+                 {MAX_NODES} nodes is supported",
+                nodes.len()
+            ));
+        }
         let mut hasher = FxHasher::default();
         hasher.write(text.as_bytes());
-        table.digest = hasher.finish();
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let read = table.line(line, &mut row, &mut version);
-            read.map_err(|why| format!("line {number}: {why}"))?;
+        let nodes = nodes.into_iter().zip(0..).collect();
+        let mut table = Self { nodes, digest: hasher.finish(), ..Self::default() };
+        for row in &routes {
+            table.add(row).map_err(|why| format!("the route from {:?} to {:?}: {why}", row.from, row.to))?;
         }
-        table.add(&row).map_err(|why| format!("the last row: {why}"))?;
-        match version {
-            Some(VERSION) => Ok(table),
-            _ => Err(format!("no version, or a version other than {VERSION}")),
-        }
+        Ok(table)
     }
 
-    fn line<'a>(
-        &mut self,
-        line: &'a str,
-        row: &mut Option<Row<'a>>,
-        version: &mut Option<&'a str>,
-    ) -> std::result::Result<(), String> {
-        if line == "[[routes]]" {
-            self.add(row)?;
-            *row = Some(Row::default());
-            return Ok(());
-        }
-        let (key, value) = line.split_once('=').ok_or("no key")?;
-        let (key, value) = (key.trim(), value.trim());
-        let one = || string(value).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name);
-        let each = || strings(value).and_then(|names| <[&str; RANGES]>::try_from(names).ok());
-        match (key, row) {
-            ("version", None) => *version = Some(value),
-            ("nodes", None) => {
-                let nodes = strings(value).filter(|nodes| nodes.len() <= MAX_NODES).ok_or("no list of nodes")?;
-                self.nodes = (0..).zip(nodes).map(|(number, name)| (name.to_owned(), number)).collect();
-            }
-            ("from", Some(row)) => row.from = one().ok_or("no node")?,
-            ("to", Some(row)) => row.to = one().ok_or("no node")?,
-            ("next", Some(row)) => row.next = each().ok_or("no nodes for three ranges")?,
-            ("device", Some(row)) => row.device = Some(each().ok_or("no devices for three ranges")?),
-            ("ranges", None) => {}
-            _ => return Err(format!("{key:?} does not belong here")),
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, row: &Option<Row<'_>>) -> std::result::Result<(), String> {
-        let Some(row) = row else { return Ok(()) };
+    fn add(&mut self, row: &Row) -> std::result::Result<(), String> {
         let node =
-            |name: &str| self.nodes.get(name).copied().ok_or_else(|| format!("{name:?} is not one of the nodes"));
-        let (from, to, next) = (node(row.from)?, node(row.to)?, row.next.map(node));
-        let mut hop = Hop { next: next[RANGE].clone()?, direct: [None; RANGES] };
-        for (range, next) in next.into_iter().enumerate() {
-            let is_direct = next? == to;
-            if let Some(names) = row.device.filter(|_| is_direct) {
-                hop.direct[range] = Some(self.device(names[range])?);
-            }
+            |name: &String| self.nodes.get(name).copied().ok_or_else(|| format!("{name:?} is not listed in `nodes`"));
+        if [&row.next].into_iter().chain(&row.device).any(|names| names.len() != RANGES) {
+            return Err(format!("`next` and `device` need a name for each of the {RANGES} size ranges"));
+        }
+        let (from, to) = (node(&row.from)?, node(&row.to)?);
+        let next = row.next.iter().map(node).collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut hop = Hop { next: next[RANGE], direct: [None; RANGES] };
+        for (range, name) in row.device.iter().flatten().enumerate().filter(|(range, _)| next[*range] == to) {
+            hop.direct[range] = Some(self.device(name)?);
         }
         self.hops.insert((from, to), hop);
         Ok(())
@@ -170,7 +134,7 @@ impl RoutingTable {
         let known = self.devices.iter().position(|known| known == name);
         let number = known.unwrap_or(self.devices.len());
         if number == MAX_DEVICES {
-            return Err(format!("more than {MAX_DEVICES} devices"));
+            return Err(format!("the file names more than {MAX_DEVICES} devices"));
         }
         if known.is_none() {
             self.devices.push(name.to_owned());
@@ -184,7 +148,7 @@ impl RoutingTable {
         self.nodes.get(host).or_else(|| self.nodes.get(short)).copied()
     }
 
-    /// The next node on the way.
+    /// The next node on the path.
     pub(super) fn next(&self, from: u32, to: u32) -> Option<u32> {
         self.hops.get(&(from, to)).map(|hop| hop.next)
     }
@@ -243,12 +207,12 @@ device = ["verbs", "tcp", "tcp:v1"]
     fn malformed_files_are_refused_with_the_line() {
         for (what, with, why) in [
             ("version = 1", "version = 2", "version"),
-            ("to = \"c\"", "to = \"d\"", "\"d\" is not one of the nodes"),
+            ("to = \"c\"", "to = \"d\"", "\"d\" is not listed in `nodes`"),
             ("from = \"b\"", "from = \"b", "line 12"),
-            ("[\"c\", \"b\", \"b\"]", "[\"c\"]", "nodes for three ranges"),
-            ("\"tcp:v1\"]", "\"tcp\", \"tcp\"]", "devices for three ranges"),
-            ("from = \"a\"", "what = 1", "does not belong here"),
-            ("nodes = [\"a\", ", "nodes = [\"a\" ", "list of nodes"),
+            ("[\"c\", \"b\", \"b\"]", "[\"c\"]", "3 size ranges"),
+            ("\"tcp:v1\"]", "\"tcp\", \"tcp\"]", "3 size ranges"),
+            ("from = \"a\"", "what = 1", "unknown field `what`"),
+            ("nodes = [\"a\", ", "nodes = [\"a\" ", "line 3"),
         ] {
             assert!(FILE.contains(what));
             let e = RoutingTable::read(&FILE.replace(what, with)).unwrap_err();

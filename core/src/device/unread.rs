@@ -24,25 +24,22 @@ impl<'a> Unread<'a> {
     ///
     /// # Safety
     /// The memory is valid for reads while this value lives, and written only by atomics, by devices, or by functions
-    /// that the compiler does not look into.
+    /// that are opaque to the compiler.
     ///
     /// # Panics
-    /// If the room is shorter than the packet.
-    #[must_use]
+    /// If `room` is shorter than the packet.
     pub(crate) unsafe fn new(base: *const u8, len: usize, room: &'a mut [u8]) -> Self {
         assert!(len <= room.len(), "a packet of {len} bytes");
         Self { base, len, room: room.as_mut_ptr(), is_read: Cell::new(false), _room: PhantomData }
     }
 
     /// Length in bytes.
-    #[must_use]
     #[allow(clippy::len_without_is_empty)] // It is long.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// A copy of the first `N` bytes, which may differ from a later copy; `None` if the packet is shorter.
-    #[must_use]
     pub(crate) fn first<const N: usize>(&self) -> Option<[u8; N]> {
         let mut first = [0; N];
         (N <= self.len).then(|| {
@@ -64,8 +61,8 @@ impl<'a> Unread<'a> {
     /// All bytes, which the first call copies into the buffer.
     #[must_use]
     pub fn read(&self) -> &[u8] {
-        // SAFETY: the buffer is this value's alone, and at least as long as the packet, as `new` has checked. It is
-        // written before the first slice of it is made, and not afterwards.
+        // SAFETY: only this value accesses the buffer, which is at least as long as the packet, as `new` has checked.
+        // It is written before the first slice of it is made, and not afterwards.
         unsafe {
             if !self.is_read.replace(true) {
                 copy::bytes(self.base, self.room, self.len);
@@ -87,7 +84,7 @@ impl<'a> Unread<'a> {
             "{len} bytes from byte {from} of {}",
             self.len
         );
-        // Not read again once it is in the buffer, where it may have been checked.
+        // The bytes are not read again once they are in the buffer, where they may have been checked.
         let base = if self.is_read.get() { self.room.cast_const() } else { self.base };
         // SAFETY: inside the packet, or the buffer; the target by the contract.
         unsafe { copy::bytes(base.wrapping_add(from), to, len) };

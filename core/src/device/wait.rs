@@ -1,4 +1,4 @@
-//! Sleeping on file descriptors, waking a thread that does so, and random bytes from the kernel.
+//! Sleeping on file descriptors, waking a thread that sleeps on them, and random bytes from the kernel.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,6 @@ use rand::rngs::SysRng;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Wakes a thread that sleeps in [`sleep`].
-#[derive(Debug)]
 pub(crate) struct WakeFd(OwnedFd);
 
 impl WakeFd {
@@ -18,7 +17,7 @@ impl WakeFd {
     }
 
     pub(crate) fn wake(&self) {
-        // If the counter is full, the write fails, and the descriptor is readable already.
+        // If the counter is full, the write fails, and the descriptor is already readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 

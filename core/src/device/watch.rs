@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Watches memory of the program with `userfaultfd`, and reports which parts were unmapped, moved or given back since
+//! Watches memory of the program with `userfaultfd`, and reports which parts were unmapped, moved or discarded since
 //! the last call. So freed pages are never used through a registration or a mapping of a peer, whichever code freed
 //! them.
 //!
@@ -34,7 +34,7 @@ mod uffd {
     pub(crate) const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
     /// Feature: a flag that distinguishes faults of protected pages.
     pub(crate) const PROTECTED_FAULTS: u64 = 1;
-    /// Features: events of `mremap`, of pages given back (`madvise`) and of unmapping.
+    /// Features: events of `mremap`, of discarded pages (`madvise`) and of unmapping.
     pub(crate) const EVENTS: u64 = 1 << 2 | 1 << 3 | 1 << 6;
     /// While no page is protected, this mode makes no faults, only events.
     pub(crate) const MODE_WRITE_PROTECT: u64 = 2;
@@ -45,7 +45,8 @@ mod uffd {
     pub(crate) const EVENT_UNMAP: u8 = 0x16;
 }
 
-/// Maximum number of ranges recorded between two calls of [`Watch::settle`]; more count as all of memory.
+/// Maximum number of ranges recorded between two calls of [`Watch::settle`]; if there are more, all memory counts as
+/// changed.
 const NOTES: usize = 256;
 
 /// Changed ranges, as (start, end).
@@ -65,7 +66,6 @@ impl Notes {
 }
 
 /// The state that the thread and the rank share.
-#[derive(Debug)]
 struct Shared {
     /// The thread holds the lock while it reads events; the rank holds it only to copy. A free by the rank under the
     /// lock could touch watched memory, and would wait for the thread, which waits for the lock.
@@ -74,7 +74,7 @@ struct Shared {
     is_started: AtomicBool,
 }
 
-/// Shared state in pages of its own: the thread may store to it at any time, even while a rank moves pages of the
+/// Shared state in separate pages: the thread may store to it at any time, even while a rank moves pages of the
 /// allocator, which must have no other writer.
 #[derive(Debug)]
 struct SharedPages(MmapRaw);
@@ -106,7 +106,7 @@ pub struct Watch {
     stop: Arc<OwnedFd>,
     shared: Arc<SharedPages>,
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread; a child made by `fork` does not have it.
+    /// The process that has the thread; a forked child does not have it.
     process: u32,
 }
 
@@ -188,10 +188,10 @@ impl Watch {
         control(&self.fd, uffd::UFFDIO_UNREGISTER, &mut [start as u64, (end - start) as u64])
     }
 
-    /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that changed the memory
+    /// Calls `gone` with every watched range that was unmapped, moved or discarded by a call that changed the memory
     /// before `settle` began. If the process may have `other_threads`, which could be in such a call now, this takes a
     /// system call. Without other threads, every such call has returned, so the thread has read its event, and has
-    /// recorded it when it gives up the lock.
+    /// recorded it when it releases the lock.
     pub(crate) fn settle(&self, other_threads: bool, mut gone: impl FnMut(usize, usize)) {
         let is_changing = |e: io::Error| e.raw_os_error() == Some(libc::EAGAIN);
         while other_threads && control(&self.fd, uffd::UFFDIO_ZEROPAGE, &mut [0; 4]).is_err_and(is_changing) {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn unmapped_and_given_back_memory_is_reported_once() {
+    fn unmapped_and_released_memory_is_reported_once() {
         let Some(watch) = watch() else { return };
         let m = pages(8);
         let at = m.as_ptr().addr();

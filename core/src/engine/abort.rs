@@ -6,9 +6,9 @@ use crate::bootstrap::report_abort;
 use crate::say::say;
 
 impl Engine {
-    /// Ends the whole job with `code`, gives the launcher the reason, and ends this process after its exit handlers. If
-    /// this rank is ending the process already, in an exit handler or a destructor, or a signal handler has interrupted
-    /// the end, then the reason is printed, and the process ends immediately with the first code.
+    /// Ends the whole job with `code`, passes the reason to the launcher, and ends this process after its exit
+    /// handlers. If this rank is already ending the process, in an exit handler or a destructor, or a signal handler
+    /// has interrupted the end, then the reason is printed, and the process ends immediately with the first code.
     pub fn abort(&self, code: i32, reason: &str) -> ! {
         self.abort_by(code, reason, |code| std::process::exit(code))
     }
@@ -30,13 +30,13 @@ impl Engine {
     }
 }
 
-/// Ends a process that is ending already, because of another error with this `reason`: prints it, calls `before`, and
+/// Ends a process that is already ending, because of another error with this `reason`: prints it, calls `before`, and
 /// ends the process with the `first` code. Output buffered by the C library is flushed; exit handlers that have not run
 /// do not run.
 pub fn end_again(first: i32, reason: &str, before: impl FnOnce()) -> ! {
-    say(format_args!("while the process ends with code {first}: {reason}"));
+    say(format_args!("another error while the process exits with code {first}: {reason}"));
     before();
-    // SAFETY: both functions take no memory of this process but the C library's own.
+    // SAFETY: the functions access no memory of this process except the C library's own.
     unsafe {
         libc::fflush(std::ptr::null_mut());
         libc::_exit(first)

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Bodies of calls in which ranks may wait for each other. If a body fails at one rank, that rank will not make the calls
-//! for which ranks wait inside theirs, so their waits fail.
+//! Bodies of calls in which ranks may wait for each other. If a body fails at one rank, that rank will not make the
+//! calls for which ranks wait inside their bodies, so their waits fail.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ struct OpenBody {
     outer: Option<NonNull<OpenBody>>,
 }
 
-/// The bodies that a rank is in.
+/// The bodies in which a rank is.
 #[derive(Default)]
 pub(super) struct OpenBodies {
     innermost: Cell<Option<NonNull<OpenBody>>>,
@@ -25,8 +25,8 @@ pub(super) struct OpenBodies {
     found: Cell<u32>,
 }
 
-/// Number of consecutive peer checks that must find a failure before a wait fails, so that messages and signals which
-/// the other rank sent before are seen.
+/// Number of consecutive peer checks that must find a failure before a wait fails, so that messages and signals that
+/// the other rank sent earlier are handled.
 const CHECKS_BEFORE_ERROR: u32 = 2;
 
 impl OpenBodies {
@@ -40,14 +40,14 @@ impl OpenBodies {
         if self.found.get() < CHECKS_BEFORE_ERROR { Ok(()) } else { checked }
     }
 
-    /// Checks that no body that this rank is in has failed at another rank.
+    /// Checks that no body in which this rank is has failed at another rank.
     ///
     /// # Errors
-    /// That of the outermost body that has, since the failures of others may follow from it.
+    /// The error of the outermost body that has failed: failures of inner bodies may follow from it.
     fn check(&self) -> Result<()> {
         let (mut next, mut outermost) = (self.innermost.get(), Ok(()));
         while let Some(at) = next {
-            // SAFETY: the frame of `in_body` that has put it here takes it out before it ends, and so does the borrow of
+            // SAFETY: the frame of `in_body` that has inserted it removes it before it ends, and so does the borrow of
             // `failed`.
             let (failed, outer) = unsafe { (at.as_ref().failed.as_ref(), at.as_ref().outer) };
             if let Some(e) = failed() {
@@ -69,20 +69,20 @@ impl Drop for Leaves<'_> {
 }
 
 impl Engine {
-    /// Checks that no body that this rank is in has failed at another rank, as waits inside it do.
+    /// Checks that no body in which this rank is has failed at another rank, as waits inside the body do.
     ///
     /// # Errors
-    /// That of the outermost body that has.
+    /// The error of the outermost body that has failed.
     pub fn check_bodies(&self) -> Result<()> {
         self.bodies.check()
     }
 
-    /// Runs a body of a call in which other ranks may wait for this one, and this one for them. `failed` is called at
+    /// Runs a body of a call in which other ranks may wait for this rank, and this rank for them. `failed` is called at
     /// each check of the peers in waits inside `body`, which then fail with its error; it makes no call of the job.
     #[inline]
     pub fn in_body<R>(&self, failed: &dyn Fn() -> Option<Error>, body: impl FnOnce() -> R) -> R {
         let outer = self.bodies.innermost.get();
-        // SAFETY: only the lifetime changes. The borrow lasts as long as this call, which takes the body out at its end.
+        // SAFETY: only the lifetime changes. The borrow lasts as long as this call, which removes the body at its end.
         let failed =
             unsafe { std::mem::transmute::<NonNull<dyn Fn() -> Option<Error> + '_>, NonNull<Failed>>(failed.into()) };
         let here = OpenBody { failed, outer };

@@ -16,13 +16,13 @@ use crate::callback::caught;
 use crate::device::{Sleep, Waker};
 use crate::error::Result;
 
-/// Futures of a rank that wait.
+/// The waiting futures of a rank.
 #[derive(Default)]
 pub(super) struct WaitingFutures {
     shared: Arc<Mutex<Shared>>,
     /// The waker that the device calls, made on first use.
     waker: OnceCell<Waker>,
-    /// When polls of the futures began to find nothing.
+    /// The time since which polls of the futures have found nothing.
     since: Cell<Option<Instant>>,
 }
 
@@ -80,12 +80,13 @@ impl WaitingFutures {
 impl Engine {
     /// Makes the task of `context` be polled again: immediately or, when polls of futures of this rank have found
     /// nothing for the time that a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and
-    /// a test of the condition, both without result. A condition that peers bring about without a message must be one
-    /// for which they wake this rank ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings
-    /// about itself needs [`wake_futures`](Self::wake_futures), unless it is progress.
+    /// a test of the condition, both without result. Peers that fulfil a condition without a message must wake this
+    /// rank ([`Device::wake`](crate::device::Device::wake)). If this rank itself fulfils a condition outside progress,
+    /// it must call [`wake_futures`](Self::wake_futures).
     ///
     /// # Errors
-    /// `PeerLost`, of the check of the peers that every sleep is preceded by; or that what this rank waits for cannot come.
+    /// `PeerLost` from the check of the peers that precedes every sleep; or the reason why the awaited condition can no
+    /// longer be fulfilled.
     pub fn poll_later(&self, context: &task::Context<'_>) -> Result<()> {
         let futures = &self.futures;
         let own = context.waker().clone();
@@ -117,8 +118,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes all waiting futures of this rank. Called after this rank has fulfilled a condition that they may wait for,
-    /// without a message.
+    /// Wakes all waiting futures of this rank. Called after this rank has fulfilled, without a message, a condition for
+    /// which they may wait.
     pub fn wake_futures(&self) {
         self.futures.disturbed();
     }

@@ -46,8 +46,8 @@ impl Engine {
     /// Checks that `operation`, a call that communicates, is allowed now.
     ///
     /// # Errors
-    /// `Freed` once the job has ended, since other ranks do not answer any more; `InCallback` inside a
-    /// [callback](Callback) that may not communicate.
+    /// `Freed` once the job has ended, since other ranks no longer answer; `InCallback` inside a [callback](Callback)
+    /// that may not communicate.
     #[inline]
     pub fn running(&self, operation: &'static str) -> Result<()> {
         if self.order.refuses() { Err(self.refuse(operation)) } else { Ok(()) }
@@ -59,7 +59,7 @@ impl Engine {
             return callback.refuse(operation).rank(self.rank);
         }
         let e = Error::new(ErrorKind::Freed, operation).rank(self.rank);
-        e.cause("the job has been finalized").remedy("finalize the job when everything else is done")
+        e.cause("the job has been finalized").remedy("finalize the job after all other calls")
     }
 
     /// Checks only that no callback runs that may not wait.

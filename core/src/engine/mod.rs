@@ -1,6 +1,6 @@
 //! The engine of a rank: its device, its work requests in progress, and the one place where it waits. A
-//! [`Job`](crate::Job) derefs to it. The layers above, which deliver messages and advance collectives, take part in its
-//! turns of progress as a `MessageLayer`.
+//! [`Job`](crate::Job) derefs to it. In each turn of progress it polls the device, hands the packets to the layer
+//! above (`MessageLayer`), and lets that layer advance messages and collectives.
 
 mod abort;
 mod bodies;
@@ -10,6 +10,7 @@ mod requests;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -18,10 +19,10 @@ use crate::bill::trace::Trace;
 use crate::bill::{Account, Awaited, Bill, Watch};
 use crate::bootstrap::Bootstrap;
 use crate::callback::Callback;
-use crate::device::{CutOffs, Device, MessageCutOffs, PeerCheck};
+use crate::device::{CutOffs, Device, Event, MessageCutOffs, PeerCheck, Unread};
 use crate::error::Result;
 use crate::order::StoreOrder;
-use crate::progress::{self, Pace, Progress};
+use crate::progress::{self, MaySleep, Pace, Progress};
 use crate::say::say;
 use crate::settings::Settings;
 use crate::stats::{Snapshot, Stats};
@@ -33,14 +34,18 @@ use futures::WaitingFutures;
 pub use inside::Inside;
 pub use requests::CancelOnDrop;
 
-/// The work above the device in a turn of progress.
+/// The layer above the engine in a turn of progress: messages and collectives.
 pub(crate) trait MessageLayer {
     /// The time of the device's clock.
     fn now(&self) -> Instant;
-    /// Delivers arrivals of the device, and advances whatever can continue; runs deferred completions if fewer than
+    /// Delivers a packet to its handler, which may not communicate.
+    fn deliver(&self, source: u32, packet: &[u8]) -> Result<()>;
+    /// Delivers a packet that the sender may still be able to write.
+    fn deliver_in_place(&self, source: u32, packet: &Unread<'_>) -> Result<()>;
+    /// Called after each poll of the device: advances whatever can continue, and runs deferred completions if fewer than
     /// `later` are running. Returns whether anything happened.
-    fn turn(&self, later: u32) -> Result<bool>;
-    /// Whether messages wait for room at the device, which no event announces.
+    fn advance(&self, later: u32) -> Result<bool>;
+    /// Whether messages wait for queue space of the device, which no event announces.
     fn is_blocked(&self) -> bool;
     /// Called in a wait with the number of peer checks so far. Fails if the awaited condition can no longer be
     /// fulfilled.
@@ -72,7 +77,7 @@ impl<F: Fn() -> Awaited> WaitReason for F {
     }
 }
 
-/// The reason for a wait whose condition no peer announces to this rank.
+/// The reason for a wait on a condition of whose change peers do not notify this rank.
 #[derive(Debug)]
 pub struct Unnotified<F>(pub F);
 
@@ -114,10 +119,11 @@ pub struct Engine {
     pub(crate) settings: Settings,
     pub(crate) device: Box<dyn Device>,
     /// The device's cut-offs, or those that were fitted on this machine, adjusted by the settings.
-    message_cut_offs: Cell<MessageCutOffs>,
-    /// The same for transfers between two layouts.
-    cut_offs: Cell<CutOffs>,
+    pub(crate) message_cut_offs: Cell<MessageCutOffs>,
+    /// The same for transfers between two layouts, for windows that are made from now on.
+    pub(crate) cut_offs: Cell<CutOffs>,
     max_packet: usize,
+    max_lent_packet: usize,
     pub(crate) bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
     futures: WaitingFutures,
@@ -127,17 +133,17 @@ pub struct Engine {
     order: StoreOrder,
     tracked: RefCell<Tracked>,
     pub(crate) left: Cell<bool>,
-    /// Deadline of the waits of the running thread inside of [`within`](Self::within).
+    /// Deadline of the waits of the running thread inside [`within`](Self::within).
     deadline: Cell<Option<Instant>>,
     ended: Cell<bool>,
     /// The callback that runs, if it is one that may not communicate.
     inside: Cell<Option<Callback>>,
     /// The code with which this rank is ending the process, if it is.
     ending: Cell<Option<i32>>,
-    /// The bodies that this rank is in.
+    /// The bodies in which this rank is.
     bodies: OpenBodies,
-    /// Called between two turns of every wait.
-    wait_hook: Cell<Option<fn()>>,
+    /// Checked between two turns of every wait and before every sleep, and called between two turns.
+    wait_hook: Cell<Option<WaitHook>>,
     /// The number of peer checks at which this rank last asked whether the launcher has a question.
     answered: Cell<u32>,
     /// The job that contains this engine.
@@ -163,7 +169,7 @@ impl Drop for RestoredDeadline<'_> {
 const MAX_DEPTH: u32 = 8;
 
 impl Engine {
-    /// The engine of a rank on an open device. `oversubscribed` says whether ranks share this rank's processors, and
+    /// The engine of a rank on an open device. `oversubscribed`: whether ranks share this rank's processors, and
     /// whether ranks of its node share processors. `above` is called in each turn of progress.
     pub(crate) fn new(
         bootstrap: Box<dyn Bootstrap>,
@@ -189,6 +195,7 @@ impl Engine {
             message_cut_offs: Cell::new(capabilities.messages.adjusted(&settings.transfer)),
             cut_offs: Cell::new(capabilities.cut_offs.adjusted(&settings.transfer)),
             max_packet: capabilities.max_packet,
+            max_lent_packet: capabilities.max_lent_packet,
             progress: Progress::new(&settings, oversubscribed, capabilities.mapped),
             futures: WaitingFutures::default(),
             watch,
@@ -270,20 +277,17 @@ impl Engine {
         self.cut_offs.get()
     }
 
-    /// Replaces the cut-offs of transfers of windows that are made from now on.
-    pub(crate) fn set_cut_offs(&self, cut_offs: CutOffs) {
-        self.cut_offs.set(cut_offs);
-    }
-
-    /// Replaces the cut-offs of messages from now on.
-    pub(crate) fn set_message_cut_offs(&self, cut_offs: MessageCutOffs) {
-        self.message_cut_offs.set(cut_offs);
-    }
-
     /// Maximum length of a packet of the device in bytes.
     #[inline]
     pub(crate) fn max_packet(&self) -> usize {
         self.max_packet
+    }
+
+    /// Maximum length in bytes of a packet to `target` that is sent from the caller's memory; 0 if the device copies
+    /// packets, or if `target` can read that memory.
+    pub(crate) fn max_lent_packet(&self, target: u32) -> usize {
+        let most = self.max_lent_packet;
+        if most > 0 && self.device.shares_memory(target) { 0 } else { most }
     }
 
     /// Checks that all other ranks are alive.
@@ -301,7 +305,7 @@ impl Engine {
     /// # Errors
     /// `PeerLost`, `Launcher`, `Timeout`, `Freed`, `InCallback`.
     pub fn align(&self) -> Result<()> {
-        self.running("align the ranks")?;
+        self.running("synchronize the ranks")?;
         self.bootstrap.borrow_mut().fence()
     }
 
@@ -354,7 +358,7 @@ impl Engine {
     /// calls that find nothing, one checks the peers, as a wait does.
     ///
     /// # Errors
-    /// `Protocol`, `PeerLost`, `InCallback`, or what a completion handler fails with.
+    /// `Protocol`, `PeerLost`, `InCallback`, or the error of a completion handler.
     #[inline]
     pub fn progress(&self) -> Result<bool> {
         self.progress_of("progress")
@@ -392,24 +396,53 @@ impl Engine {
         self.above.upgrade()
     }
 
-    /// Makes progress; runs deferred completions if fewer than `later` are running.
+    /// Polls the device, and lets the layer above advance, with at most `later` deferred completions running.
     #[inline]
     fn turn(&self, later: u32) -> Result<bool> {
-        self.above().map_or(Ok(false), |above| above.turn(later))
+        let Some(above) = self.above() else { return Ok(false) };
+        let (mut failed, mut panicked) = (None, None);
+        // A panic of a handler is resumed after the poll: the device delivers its other events first.
+        let any = self.device.poll(&mut |event| {
+            let delivered = match event {
+                Event::Packet { source, bytes } => self.in_handler(|| above.deliver(source, bytes)),
+                Event::LongPacket { source, packet } => self.in_handler(|| above.deliver_in_place(source, &packet)),
+                Event::Completed { id, result } => return self.completed(id, result),
+            };
+            match delivered {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => _ = failed.get_or_insert(e),
+                Err(panic) => _ = panicked.get_or_insert(panic),
+            }
+        });
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
+        }
+        let any = any?;
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        Ok(above.advance(later)? || any)
     }
 
-    /// Called once for each check of the peers: fails if a body that this rank is in has failed at another rank, and passes
-    /// the number of checks to the layer above.
+    /// Delivers a packet, and catches a panic of its handler.
+    #[inline(always)]
+    fn in_handler(&self, deliver: impl FnOnce() -> Result<()>) -> std::thread::Result<Result<()>> {
+        let _inside = self.inside(Callback::Handler);
+        catch_unwind(AssertUnwindSafe(deliver))
+    }
+
+    /// Called once for each check of the peers: fails if a body in which this rank is has failed at another rank, and
+    /// passes the number of checks to the layer above.
     fn checked(&self, awaited: &dyn Fn() -> Awaited) -> Result<()> {
         self.bodies.check_in_wait()?;
         self.above().map_or(Ok(()), |above| above.wait_on(self.progress.checks(), awaited))
     }
 
-    /// Waits until `ready` gives a value, making progress meanwhile.
+    /// Waits until `ready` returns a value, making progress meanwhile.
     ///
     /// # Errors
     /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the lost rank; an error of `ready` or a handler;
-    /// `Timeout` inside of [`within`](Self::within); `InCallback`.
+    /// `Timeout` inside [`within`](Self::within); `InCallback`.
     pub fn wait<R>(&self, reason: impl WaitReason, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         if self.order.refuses() {
             self.outside(reason.awaited().operation)?;
@@ -426,11 +459,19 @@ impl Engine {
         let awaited: &dyn Fn() -> Awaited = &|| reason.awaited();
         let operation = awaited().operation;
         self.running(operation)?;
-        let blocked = || !reason.is_notified() || self.above().is_some_and(|above| above.is_blocked());
+        let wanted = || self.wait_hook.get().filter(|hook| (hook.is_wanted)());
+        let may_sleep = || {
+            let blocked = || !reason.is_notified() || self.above().is_some_and(|above| above.is_blocked());
+            match wanted() {
+                Some(_) => MaySleep::No,
+                None if blocked() => MaySleep::Briefly,
+                None => MaySleep::UntilEvent,
+            }
+        };
         let wait = |look: &dyn Fn()| {
             let turn = || {
-                if let Some(pause) = self.wait_hook.get() {
-                    self.with_deadline(None, pause);
+                if let Some(hook) = wanted() {
+                    self.with_deadline(None, hook.pause);
                 }
                 let checks = self.progress.checks();
                 if self.answered.replace(checks) != checks {
@@ -441,19 +482,19 @@ impl Engine {
                 look();
                 any
             };
-            self.progress.wait(operation, self.device(), self.deadline.get(), ready, turn, blocked)
+            self.progress.wait(operation, self.device(), self.deadline.get(), ready, turn, may_sleep)
         };
         let waited = match &self.watch {
             None => wait(&|| ()),
             Some(watch) => {
-                watch.over(awaited, &|| self.device.now(), &|awaited, time| self.say_stall(awaited, time), wait)
+                watch.over(awaited, &|| self.device.now(), &|awaited, time| self.report_stall(awaited, time), wait)
             }
         };
         self.futures.disturbed();
         waited
     }
 
-    /// Runs `f`, whose waits fail with `Timeout` once `limit` has passed, or the limit of a call around this one. Other
+    /// Runs `f`, whose waits fail with `Timeout` once `limit`, or the limit of an enclosing call, has passed. Other
     /// threads that run in the wait hook and deferred completions have no limit. A limit that exceeds the clock's range
     /// is ignored.
     ///
@@ -479,9 +520,7 @@ impl Engine {
     /// Polls `ready` for a moment, without progress.
     #[inline]
     pub(crate) fn spin_for(&self, pace: Pace, ready: impl Fn() -> bool) -> bool {
-        // If memory is not mapped, only progress sees the signal.
-        let looks = if self.device.capabilities().mapped { self.progress.spins() / 4 } else { 0 };
-        for _ in 0..looks {
+        for _ in 0..self.progress.spins() / 4 {
             progress::pace(pace);
             if ready() {
                 return true;
@@ -491,30 +530,37 @@ impl Engine {
         false
     }
 
-    /// Waits until `ready`, a poll of a word that one peer sets, making progress meanwhile. At first the polls are
-    /// spaced: a poll just before the peer's store makes that store wait for the line to come back.
+    /// Waits until `ready`, a poll of a word that one peer sets, making progress meanwhile. If the word is `mapped` at
+    /// the peer, the peer sets it by a store, and the first polls are made without progress. They are spaced: a poll
+    /// just before the store delays it by a transfer of the cache line. Only progress sees a word that a device sets.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
     #[inline]
-    pub fn wait_signal(&self, reason: impl WaitReason, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
-        if !self.order.refuses() && self.spin_for(pace, &ready) {
+    pub fn wait_signal(
+        &self,
+        reason: impl WaitReason,
+        pace: Pace,
+        mapped: bool,
+        ready: impl Fn() -> bool,
+    ) -> Result<()> {
+        if mapped && !self.order.refuses() && self.spin_for(pace, &ready) {
             return Ok(());
         }
         self.wait(reason, || Ok(ready().then_some(())))
     }
 
-    /// Reports the operation and rank that this rank waits for, and how long it has waited.
+    /// Reports the operation and the rank for which this rank waits, and for how long it has waited.
     #[cold]
-    fn say_stall(&self, awaited: Awaited, time: Duration) {
+    fn report_stall(&self, awaited: Awaited, time: Duration) {
         let [operation, from] = self.described(awaited);
         say(format_args!("rank {}: {operation} has waited for {:.1} s for {from}", self.rank(), time.as_secs_f64()));
     }
 
-    /// Answers the launcher, if it has asked what this rank waits for.
+    /// Answers the launcher, if it has asked for what this rank waits.
     #[cold]
     fn answer_launcher(&self, awaited: &dyn Fn() -> Awaited) {
-        // The bootstrap is borrowed while the rank ends.
+        // While the rank ends, the bootstrap is borrowed, and the launcher gets no answer.
         if let Ok(mut bootstrap) = self.bootstrap.try_borrow_mut() {
             bootstrap.answer(&|| {
                 let [operation, from] = self.described(awaited());
@@ -535,9 +581,19 @@ impl Engine {
         named.map_or_else(|| account.to_string(), |name| format!("{account} {name:?}"))
     }
 
-    /// Calls `pause` between two turns of every wait of this job from now on. Other threads of the rank may use the job
-    /// meanwhile, one at a time, if the program excludes them by a lock that `pause` releases to them.
-    pub fn set_wait_hook(&self, pause: fn()) {
-        self.wait_hook.set(Some(pause));
+    /// Calls the hook in every wait of this job from now on.
+    pub fn set_wait_hook(&self, hook: WaitHook) {
+        self.wait_hook.set(Some(hook));
     }
+}
+
+/// Interrupts the waits of a job whose rank has several threads. They use the job one at a time, serialized by a lock
+/// of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitHook {
+    /// Whether another thread wants the lock: the waiting thread then does not sleep. A thread that sets this calls the
+    /// device's waker afterwards.
+    pub is_wanted: fn() -> bool,
+    /// Called between two turns while the lock is wanted: releases it, and takes it again.
+    pub pause: fn(),
 }

@@ -8,8 +8,8 @@ use crate::device::{Operation, Place, Posted, WorkRequest};
 use crate::error::Result;
 use crate::tracked::{Track, Tracks, UNTRACKED};
 
-/// Cancels on drop the requests that its track still counts: for requests whose memory ends with a scope, however the
-/// scope is left.
+/// Cancels on drop the requests that its track still counts: for requests whose memory is valid only in a scope,
+/// however the scope is left.
 #[derive(Debug)]
 pub struct CancelOnDrop<'a> {
     engine: &'a Engine,
@@ -96,13 +96,13 @@ impl Engine {
         }
     }
 
-    /// Makes one turn of progress before the next try to post.
+    /// Makes one turn of progress before the next attempt to post.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<()> {
         self.running("send")?;
         if !self.progress()? {
-            self.progress.give_way();
+            self.progress.back_off();
         }
         // The queue to a lost peer stays full.
         self.progress.check_peers("send", self.device(), self.deadline.get()).map(|_| ())
@@ -125,7 +125,7 @@ impl Engine {
         track.check()
     }
 
-    /// Cancels the open requests and messages that `track` counts: their local memory is not accessed any more.
+    /// Cancels the open requests and messages that `track` counts: their local memory is no longer accessed.
     pub fn cancel(&self, track: &Rc<Track>) {
         if let Some(above) = self.above() {
             above.cancel(track);

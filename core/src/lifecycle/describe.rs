@@ -1,4 +1,4 @@
-//! Simulations as text, and programs that are run as one.
+//! Simulations described as text, and programs that run as a simulation.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const OPTIONS: &str = "ranks=N, topology=(as `Topology`), and in nanoseconds lat
     loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, \
     refuses=RANK:REGISTRATIONS, stack=BYTES, nodes=NODESxRANKS:LATENCY:OVERHEAD (within a node); reorders, switch, incoherent-atomics, minimal, tuned";
 
-/// Maximum number of ranks of all nodes.
+/// Maximum total number of ranks of all nodes.
 const MAX_RANKS: u32 = 1 << 24;
 
 /// Sets one option; `None` if its name is unknown or its value invalid.
@@ -76,14 +76,16 @@ fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<
 impl FromStr for Simulation {
     type Err = Error;
 
-    /// Reads options with commas between them, as in `FARSIDE_SIM`: `ranks=64,topology=torus:4x4x4,latency=700,reorders`.
-    /// Whether ranks and times are possible is checked when the simulation runs.
+    /// Parses a comma-separated list of options, as in `FARSIDE_SIM`:
+    /// `ranks=64,topology=torus:4x4x4,latency=700,reorders`. Whether ranks and times are valid is checked when the
+    /// simulation runs.
     fn from_str(text: &str) -> Result<Self> {
         let (mut simulation, mut network) = (Self::new(2), Network::default());
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             simulation = set(simulation, &mut network, item).ok_or_else(|| {
-                let e = Error::new(ErrorKind::Setting, "describe a simulation").cause(format!("{item:?} in {text:?}"));
-                e.remedy(format!("give, with commas between them: {OPTIONS}"))
+                let e = Error::new(ErrorKind::Setting, "read FARSIDE_SIM")
+                    .cause(format!("{item:?} in {text:?} is not an option, or has a value that is not allowed"));
+                e.remedy(format!("use a comma-separated list of: {OPTIONS}"))
             })?;
         }
         Ok(simulation.network(network))

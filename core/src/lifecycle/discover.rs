@@ -1,8 +1,8 @@
-//! The network between the hosts of a job: which two hosts each device connects, and how fast.
+//! The network between the hosts of a job: which pairs of hosts each device connects, and with what performance.
 //!
-//! The first rank of each host represents it. As in a tournament, hosts are paired in each round: for each kind of
-//! device, the two ranks open a device that connects only them, as a job of their own, and measure it. All ranks take
-//! part in the fences of the launcher, so all pairs of a round are measured at the same time.
+//! The first rank of each host represents it. Hosts are paired in rounds, as in a round-robin tournament: for each kind
+//! of device, the two ranks open a device that connects only them, as a separate job, and measure it. All ranks enter
+//! the fences of the launcher, so all pairs of a round are measured at the same time.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const OP: &str = "discover the network";
 /// The kinds of devices, in the order of their bits.
 const KINDS: [ListedKind; 3] = [ListedKind::Shm, ListedKind::Verbs, ListedKind::Tcp];
 
-/// A host, according to its ranks.
+/// A host, as reported by its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its name according to the kernel.
@@ -55,10 +55,10 @@ pub struct Discovery {
 /// The data that a rank announces.
 #[derive(Debug)]
 struct Announced {
-    /// Equal for processes with the same network.
+    /// Equal for processes in the same network namespace.
     identity: Vec<u8>,
     host: Host,
-    /// A bit for each of [`KINDS`] that works.
+    /// Bit set of the [`KINDS`] that work.
     kinds: u8,
 }
 
@@ -115,18 +115,20 @@ fn members(all: Vec<Announced>) -> Result<Vec<Member>> {
             return Err(Error::new(ErrorKind::Unsupported, OP)
                 .rank(other.ranks[0])
                 .peer(member.ranks[0])
-                .cause(format!("two hosts are called {}", name(member)))
-                .remedy("give each host a name of its own: a table of routes knows hosts by their names"));
+                .cause(format!("two hosts have the name {}", name(member)))
+                .remedy("give each host a unique name: routing tables identify hosts by name"));
         }
     }
     Ok(members)
 }
 
-/// The host that `host` meets in a round of a tournament of `hosts`; `None` if it pauses.
+/// The host with which `host` is paired in a round of a tournament of `hosts`; `None` if it has no partner in the
+/// round.
 fn partner(host: usize, round: usize, hosts: usize) -> Option<usize> {
     let circle = rounds(hosts);
     let meets = |host: usize| (round + circle - host) % circle;
-    // Circle method: the host that would meet itself meets the last host, which is outside the circle, if there is one.
+    // Circle method: the host that would be paired with itself is paired with the last host, which is outside the
+    // circle, if there is one.
     let other = match host == circle {
         true => (0..circle).find(|host| meets(*host) == *host)?,
         false if meets(host) == host => circle,
@@ -135,13 +137,12 @@ fn partner(host: usize, round: usize, hosts: usize) -> Option<usize> {
     (other < hosts).then_some(other)
 }
 
-/// The number of rounds in which each of `hosts` hosts meets every other host.
+/// The number of rounds in which each of `hosts` hosts is paired with every other host.
 fn rounds(hosts: usize) -> usize {
     hosts.saturating_sub(1) | 1
 }
 
 /// Links that are measured at the same time: disjoint pairs of hosts.
-#[derive(Debug)]
 struct Step {
     kind: ListedKind,
     pairs: Vec<[usize; 2]>,
@@ -169,8 +170,7 @@ fn ranks(members: &[Member], [a, b]: [usize; 2]) -> [u32; 2] {
     ranks
 }
 
-/// The key-value exchange of two ranks whose device is open and no longer needs it.
-#[derive(Debug)]
+/// The key-value exchange of two ranks whose device is open, and which therefore no longer need it.
 struct Opened {
     rank: u32,
 }
@@ -193,7 +193,8 @@ impl Bootstrap for Opened {
     }
 
     fn put(&mut self, key: &str, _: &[u8]) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "publish a value").cause(format!("key {key} after the start")))
+        Err(Error::new(ErrorKind::Unsupported, "publish a value")
+            .cause(format!("key {key} was put after start-up, when there is no further fence")))
     }
 
     fn fence(&mut self) -> Result<()> {
@@ -201,7 +202,8 @@ impl Bootstrap for Opened {
     }
 
     fn get(&mut self, key: &str) -> Result<Vec<u8>> {
-        Err(Error::new(ErrorKind::Unsupported, "look up a value").cause(format!("key {key} after the start")))
+        Err(Error::new(ErrorKind::Unsupported, "look up a value")
+            .cause(format!("key {key} was looked up after start-up, when there is no further fence")))
     }
 
     fn finalize(&mut self) -> Result<()> {
@@ -218,7 +220,7 @@ fn entry(list: &str, rank: u32) -> String {
 }
 
 /// Measures one link; the result is that of its lower rank.
-fn look(
+fn measure_link(
     bootstrap: &mut dyn Bootstrap,
     (pair, kind): ([u32; 2], ListedKind),
     prefix: &str,
@@ -234,10 +236,10 @@ fn look(
         let measured = Models::measure(job, &[0, 1], limit).and_then(|models| job.finalize().map(|()| models));
         measured.inspect_err(|_| _ = job.device().leave(crate::device::Leave::Lost))
     });
-    // Neither device is closed before both ranks are done.
+    // Neither device is closed before both ranks have finished.
     bootstrap.fence()?;
     drop(job);
-    // If two connected ranks lack the time to measure, the link is used nevertheless.
+    // If two connected ranks have too little time to measure, the link is used nevertheless.
     match measured {
         Err(e) if e.kind() == ErrorKind::Timeout => {
             Err(e.renumbered(|number| pair.get(number).map_or(number, |rank| *rank as usize)))
@@ -246,15 +248,16 @@ fn look(
     }
 }
 
-/// Discovers the network between the hosts of the launcher's job. All ranks call it, and have no other job. Each link
-/// is measured for about `limit` with messages of up to 1 MiB. Rank 0 gets the result, the others `None`.
+/// Discovers the network between the hosts of the launcher's job. All ranks call this function, and have no other job.
+/// Each link is measured for about `limit` with messages of up to 1 MiB. Rank 0 gets the result, the others `None`.
 ///
 /// Verbs and tcp are tested between hosts, shared memory within each host that has two ranks. Two hosts that do not
 /// connect within 3 seconds have no link. Messages: five fences of the launcher for each kind in each of about as many
 /// rounds as there are hosts; and those of [`Models::measure`].
 ///
 /// # Errors
-/// `Launcher`, `Setting`; `Unsupported` if two hosts have the same name; `Timeout` if the limit is too short to measure.
+/// `Launcher`, `Setting`; `Unsupported` if two hosts have the same name; `Timeout` if the limit is too short to
+/// measure.
 pub fn discover(limit: Duration) -> Result<Option<Discovery>> {
     let (mut bootstrap, settings) = connect()?;
     let bootstrap = &mut *bootstrap;
@@ -278,7 +281,7 @@ pub fn discover(limit: Duration) -> Result<Option<Discovery>> {
             bootstrap.fence()?;
             continue;
         };
-        let found = look(bootstrap, (own, step.kind), &format!("l{number}."), (&settings, sharing), limit)?;
+        let found = measure_link(bootstrap, (own, step.kind), &format!("l{number}."), (&settings, sharing), limit)?;
         if own[0] == me {
             let bytes = match found {
                 Ok(models) => Writer::new().u8(1).bytes(&models.to_bytes()),
@@ -341,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_looked_at_by_the_devices_that_both_have() {
+    fn hosts_are_compared_by_their_common_devices() {
         let read = |announced: Announced| {
             let read = Announced::read(&announced.write()).unwrap();
             assert_eq!((read.kinds, &read.host), (announced.kinds, &announced.host));
@@ -363,7 +366,7 @@ mod tests {
     fn hosts_of_one_name_are_an_error() {
         let other = Announced { identity: b"other".to_vec(), ..announced("a", 1) };
         let e = members(vec![announced("a", 1), other]).unwrap_err();
-        assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("two hosts are called a"), "{e}");
+        assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("two hosts have the name a"), "{e}");
         assert_eq!((entry("auto", 5), entry("v0, v1+v2", 3)), ("auto".into(), "v1+v2".into()));
         assert!(read_link(&[1, 0]).is_none() && Announced::read(&[7, 9, 0, 0, 0]).is_none());
     }

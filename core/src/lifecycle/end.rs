@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::time::Duration;
 
 use crate::bill::Bill;
 use crate::bill::timeline::Timeline;
@@ -20,33 +19,34 @@ impl Job {
     /// # Errors
     /// `PeerLost`, `SharedMemoryFull`.
     pub fn world(&self) -> Result<Team> {
-        if let Some(world) = self.kept_world().borrow().as_ref().and_then(|world| world.downcast_ref::<Team>()) {
+        if let Some(world) = self.stored_world().borrow().as_ref().and_then(|world| world.downcast_ref::<Team>()) {
             return Ok(world.clone());
         }
         let world = Team::world(self)?;
         // The team also holds the job, so `finalize` drops the team at the end.
-        *self.kept_world().borrow_mut() = Some(Box::new(world.clone()));
+        *self.stored_world().borrow_mut() = Some(Box::new(world.clone()));
         Ok(world)
     }
 
-    /// Ends this rank in order, after all other ranks have called it too. Collective. Windows must be freed before;
+    /// Ends this rank in order, after all other ranks have called this too. Collective. Windows must be freed before;
     /// afterwards every call that needs or names another rank fails with `Freed`, even if memory is mapped.
     ///
     /// # Errors
-    /// `Timeout` if others do not call it within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`, `InCallback`.
+    /// `Timeout` if others do not call it within `FARSIDE_TIMEOUT_S`, if that is set; `PeerLost`, `Launcher`,
+    /// `InCallback`.
     pub fn finalize(&self) -> Result<()> {
         self.outside("finalize")?;
         let met = self.retire(false);
         // The team holds the job; once it is dropped, the device is closed with the last user of the job.
-        *self.kept_world().borrow_mut() = None;
+        *self.stored_world().borrow_mut() = None;
         self.drop_unfinished();
         self.end();
         met
     }
 
-    /// Waits until all ranks have called it, as [`finalize`](Self::finalize) does, after which this rank may end at any
-    /// time; the job can still be used. A rank that `stays` continues as before, and calls this or
-    /// [`leave`](Self::leave) again. Collective; ranks may differ in `stays`.
+    /// Waits until all ranks have called this, as [`finalize`](Self::finalize) does, after which this rank may end at
+    /// any time; the job can still be used. A rank that `stays` continues as before, and calls this or
+    /// [`leave`](Self::leave) again. Collective; ranks may pass different values of `stays`.
     ///
     /// # Errors
     /// Those of `finalize`.
@@ -57,15 +57,17 @@ impl Job {
         }
         // A bill that cannot be written must not prevent an orderly end.
         let (mut billed, mut traced) = (Ok(()), Ok(None));
-        let met = self.in_time(|| {
+        let mut barrier = || {
             self.flush()?;
             billed = self.report_bill();
             traced = self.gather_trace();
             let world = self.world()?;
             self.calls().set_end(!stays);
-            world.end_barrier()?;
-            self.part(stays)
-        });
+            world.end_barrier()
+        };
+        // The others may compute for any time before they reach this point.
+        let met = if self.settings.timeout_s.is_some() { self.in_time(barrier) } else { barrier() };
+        let met = met.and_then(|()| self.in_time(|| self.part(stays)));
         if met.is_err() {
             let _ = self.device.leave(Leave::Lost);
             return met;
@@ -81,8 +83,8 @@ impl Job {
     }
 
     /// Ends this rank in order, without waiting for the others. It is for a rank that will not communicate with them
-    /// again, as both sides know from earlier calls. Operations that others still start to it fail there. Does nothing
-    /// after `finalize` or [`retire`](Self::retire).
+    /// again, as both sides have agreed in earlier calls. Operations that others still start to this rank fail. Does
+    /// nothing after `finalize` or [`retire`](Self::retire).
     ///
     /// # Errors
     /// `Timeout` if queued messages cannot be sent within `FARSIDE_TIMEOUT_S`; `Launcher`.
@@ -106,7 +108,7 @@ impl Job {
 
     /// Runs `f` with a limit of `FARSIDE_TIMEOUT_S` for all its waits.
     fn in_time(&self, f: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.within(Duration::from_secs(u64::from(self.settings.timeout_s)), f)
+        self.within(self.settings.timeout(), f)
     }
 
     /// Gathers the bill of all ranks, which rank 0 reports, if the settings request it.
@@ -148,9 +150,9 @@ impl Job {
         self.wait("finalize", || Ok(self.active_messages().is_quiet().then_some(())))
     }
 
-    /// On a network, waits until everything that this rank has sent has arrived, and then for the other ranks, so that
-    /// no rank ends that may still have to retransmit a lost packet. On shared memory a rank may have entered the
-    /// barrier and failed in it: then it has not ended in order, and all ranks get its error.
+    /// On a network, waits until all messages of this rank have arrived, and then for the other ranks, so that no rank
+    /// ends that may still have to retransmit a lost packet. On shared memory a rank may have entered the barrier and
+    /// failed in it: then it has not ended in order, and all ranks get its error.
     fn part(&self, stays: bool) -> Result<()> {
         let device = self.device();
         device.check_peers(PeerCheck::Alive)?;
@@ -178,5 +180,5 @@ pub(super) fn check_files(settings: &Settings) -> Result<()> {
 /// The error for a file that rank 0 cannot write.
 fn unwritten(operation: &'static str, setting: &str, to: &str, e: &io::Error) -> Error {
     let wrong = Error::new(ErrorKind::Setting, operation).cause(format!("{setting}={to}: {e}"));
-    wrong.remedy("name a file that rank 0 can write")
+    wrong.remedy("choose a file that rank 0 can write")
 }

@@ -60,7 +60,7 @@ pub struct Simulated<R> {
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
-    /// Number of times that a message found no [receive](Network::receives).
+    /// Number of times that a message found no [posted receive](Network::receives).
     pub refused: u64,
     /// Number of events of messages, ranks and timers.
     pub events: u64,
@@ -89,7 +89,6 @@ impl Simulation {
     }
 
     /// Sets the number of ranks.
-    #[must_use]
     pub(super) fn ranks(mut self, ranks: usize) -> Self {
         self.ranks = ranks;
         self
@@ -109,14 +108,15 @@ impl Simulation {
         self
     }
 
-    /// Sets the settings. Those of the device and of the way to wait have no effect: ranks sleep until the next event.
+    /// Sets the settings. Those of the device and of the way of waiting have no effect: ranks sleep until the next
+    /// event.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = Some(settings);
         self
     }
 
-    /// Sets the size in bytes of a rank's stack: 1 MiB by default, at least 64 KiB. Pages that a rank does not touch
+    /// Sets the size in bytes of a rank's stack: 1 MiB by default, at least 64 KiB. Pages that a rank does not access
     /// take no memory. A rank that overflows its stack ends the process by SIGSEGV, after a line on stderr that names
     /// it.
     #[must_use]
@@ -147,24 +147,25 @@ impl Simulation {
         self
     }
 
-    /// Ends a rank out of order: at its first call of the device at this virtual time or later. Its error does not count.
+    /// Ends a rank out of order: at its first call of the device at this virtual time or later. Its error is not
+    /// reported.
     #[must_use]
     pub fn dies(mut self, rank: usize, at: Duration) -> Self {
         self.dies.push((rank, at));
         self
     }
 
-    /// Refuses one registration of memory at a rank, after `registrations` that succeed.
+    /// Makes one registration of memory fail at a rank, after `registrations` that succeed.
     #[must_use]
     pub fn refuses_memory(mut self, rank: usize, registrations: usize) -> Self {
         self.refused.push((rank, registrations));
         self
     }
 
-    /// Makes atomics on words of 8 bytes atomic only among those of one interface, as an HCA may do: the interface
-    /// keeps words that other ranks change for up to 2 us. Meanwhile the rank's processor reads their previous values,
-    /// and its stores to them are lost. Messages and answers that reach the rank later, and atomics of its own, end
-    /// that time.
+    /// Makes atomics on 8-byte words atomic only with respect to those of the same interface, as an HCA may do: the
+    /// interface holds back words that other ranks change for up to 2 us. Meanwhile the rank's processor reads their
+    /// previous values, and its stores to them are lost. The interface writes the words back before a later message or
+    /// answer reaches the rank, and before the rank's own atomics.
     #[must_use]
     pub fn incoherent_atomics(mut self) -> Self {
         self.incoherent = true;
@@ -181,9 +182,9 @@ impl Simulation {
     /// Runs `f` as the ranks of the simulation, all of them on this thread.
     ///
     /// # Errors
-    /// Those of [`Job::threads`]; `BadArgument` for a network that does not fit; `Timeout` if nothing happens for 100 s of
-    /// virtual time, since the ranks then wait for each other. Each names the seed. A rank that waits for a change of its own
-    /// memory without a call of the runtime lets no other rank run, and hangs.
+    /// Those of [`Job::threads`]; `BadArgument` for a network that does not fit; `Timeout` if nothing happens for 100 s
+    /// of virtual time, which means a deadlock. Each error names the seed. A rank that waits for a change of its own
+    /// memory without a call of the runtime blocks all other ranks, and hangs.
     pub fn run<R>(&self, f: impl Fn(&Job) -> Result<R>) -> Result<Simulated<R>> {
         let results: RefCell<Vec<Option<R>>> = RefCell::new((0..self.ranks).map(|_| None).collect());
         let world = self.run_ranks(&|job| {
@@ -198,7 +199,7 @@ impl Simulation {
             time: Duration::from_nanos(last / 1000),
             messages: counters.messages,
             bytes: counters.bytes,
-            refused: world.receives.refused(),
+            refused: world.receives.refusals(),
             events: counters.events,
             digest: counters.digest,
         })
@@ -217,10 +218,15 @@ impl Simulation {
         let world = Rc::new(World::new(ranks, self.seed, self.network.clone()));
         world.incoherent.set(self.incoherent);
         world.trace.replace(self.trace.clone());
-        let rank = |rank: usize| world.ranks.get(rank).ok_or_else(|| bad(format!("rank {rank} of {ranks}")));
+        let rank = |rank: usize| {
+            world
+                .ranks
+                .get(rank)
+                .ok_or_else(|| bad(format!("rank {rank} is out of range: the simulation has {ranks} ranks")))
+        };
         for (slow, factor) in &self.slow {
             if !(factor.is_finite() && *factor > 0.0) {
-                return Err(bad(format!("rank {slow} is slower by a factor of {factor}")));
+                return Err(bad(format!("the slowdown factor {factor} of rank {slow} must be finite and above 0")));
             }
             rank(*slow)?.slowness.set(*factor);
         }
@@ -256,7 +262,7 @@ impl Simulation {
         });
         let fibers = fibers.collect::<Result<Vec<_>>>()?;
         let watched = Watched::new(self.seed, self.stack, guards.into_inner());
-        let _watched = watched.inspect_err(|e| tracing::warn!("an overflow of a stack will not be reported: {e}"));
+        let _watched = watched.inspect_err(|e| tracing::warn!("stack overflows will not be reported: {e}"));
         world.run(fibers);
         let mut outcomes = outcomes.into_inner();
         for (dead, _) in self.dies.iter().filter(|(dead, _)| world.ranks[*dead].died.get()) {
@@ -268,7 +274,7 @@ impl Simulation {
     }
 }
 
-/// The exchange of the ranks of a simulation. A fence takes no time: all clocks are then that of the last rank.
+/// The exchange of the ranks of a simulation. A fence takes no time: all clocks are then set to that of the last rank.
 struct SimBootstrap {
     me: u32,
     world: Rc<World>,
@@ -312,7 +318,7 @@ impl Bootstrap for SimBootstrap {
 
     fn finalize(&mut self) -> Result<()> {
         self.finalized = true;
-        self.world.end_exchange(Some((self.me, "it has finalized, so it takes part in no further fence")));
+        self.world.end_exchange(Some((self.me, "the peer has finalized and enters no further fence")));
         Ok(())
     }
 
@@ -325,7 +331,7 @@ impl Bootstrap for SimBootstrap {
 impl Drop for SimBootstrap {
     fn drop(&mut self) {
         if !self.finalized {
-            self.world.end_exchange(Some((self.me, "it ended without finalizing")));
+            self.world.end_exchange(Some((self.me, "the peer ended without finalizing")));
         }
     }
 }

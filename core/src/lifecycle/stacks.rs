@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! The stacks of simulated ranks. Each ends in a guard page, so an overflow is a fault there: a handler reports which
-//! rank's stack it was, and the signal ends the process.
+//! The stacks of simulated ranks. Each ends in a guard page, in which an overflow faults: a handler reports which
+//! rank's stack has overflowed, and the signal ends the process.
 //!
-//! The handler runs on an alternate stack of the thread, since the stack that has overflowed has no room for it. The guard
-//! pages of a simulation are listed at the lowest address of that stack, where the handler finds them: it has no argument,
-//! and several threads may simulate. Faults elsewhere go to the former handler, which is the only state outside of a
-//! simulation.
+//! The handler runs on an alternate stack of the thread, since the stack that has overflowed has no space for it. The
+//! guard pages of a simulation are listed at the lowest address of that stack, where the handler finds them: it has no
+//! argument, and several threads may simulate. Other faults are passed to the former handler, which is the only state
+//! outside a simulation.
 
 use std::ffi::{c_int, c_void};
 use std::fmt::{self, Write};
@@ -19,7 +19,7 @@ use memmap2::MmapMut;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Minimum length of a stack in bytes: a rank that starts, makes windows and ends takes less, even without
+/// Minimum length of a stack in bytes: a rank that starts, makes windows and ends needs less, even without
 /// optimization.
 const MIN_STACK_BYTES: usize = 64 << 10;
 
@@ -39,11 +39,11 @@ static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
 pub(super) fn stack(rank: u32, bytes: usize) -> Result<DefaultStack> {
     let fail = |kind| Error::new(kind, "simulate").rank(rank);
     if bytes < MIN_STACK_BYTES || isize::try_from(bytes).is_err() {
-        let e = fail(ErrorKind::BadArgument).cause(format!("a stack of {bytes} bytes"));
-        return Err(e.remedy(format!("give at least {MIN_STACK_BYTES} bytes, by `stack=` or `Simulation::stack`")));
+        let e = fail(ErrorKind::BadArgument).cause(format!("a stack of {bytes} bytes is too small or too large"));
+        return Err(e.remedy(format!("set at least {MIN_STACK_BYTES} bytes, by `stack=` or `Simulation::stack`")));
     }
     DefaultStack::new(bytes).map_err(|e| {
-        let e = fail(ErrorKind::Limit).cause(format!("memory of a stack: {e}"));
+        let e = fail(ErrorKind::Limit).cause(format!("cannot allocate a stack: {e}"));
         e.remedy("raise vm.max_map_count, or simulate fewer ranks")
     })
 }
@@ -55,14 +55,13 @@ pub(super) fn guard(stack: &DefaultStack) -> Range<usize> {
 }
 
 /// The stacks of a simulation, and its seed.
-#[derive(Debug)]
 struct Stacks {
     seed: u64,
     bytes: usize,
     guards: Vec<Range<usize>>,
 }
 
-/// The beginning of an alternate stack.
+/// The start of an alternate stack.
 #[repr(C)]
 struct Head {
     /// [`MARK`] exclusive-or the address.
@@ -70,12 +69,11 @@ struct Head {
     stacks: *const Stacks,
 }
 
-/// Makes overflows on this thread be reported, until this is dropped.
-#[derive(Debug)]
+/// Reports overflows on this thread, until this is dropped.
 pub(super) struct Watched {
     /// The thread's former alternate stack.
     former: libc::stack_t,
-    // The handler reads these until this is dropped.
+    // Kept alive for the signal handler, which reads these two fields until this guard is dropped.
     _memory: MmapMut,
     _stacks: Box<Stacks>,
 }
@@ -93,7 +91,7 @@ impl Watched {
         // SAFETY: the mapping is aligned to a page and longer than this.
         unsafe { base.cast::<Head>().write(head) };
         let (alternate, mut former) = (stack_of(base, ALTERNATE, 0), stack_of(null_mut(), 0, libc::SS_DISABLE));
-        // SAFETY: the memory lives until the former stack is back in place.
+        // SAFETY: the memory lives until the former stack is restored.
         if unsafe { libc::sigaltstack(&raw const alternate, &raw mut former) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -105,7 +103,8 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: the stack that the thread had before. No handler runs on this one, since it would run this.
+        // SAFETY: the stack that the thread had before. No handler runs on the alternate stack, since that handler
+        // would be running this code.
         unsafe { libc::sigaltstack(&raw const self.former, null_mut()) };
     }
 }
@@ -127,7 +126,7 @@ fn install() -> io::Result<()> {
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_fault;
         let flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         let own = libc::sigaction { sa_sigaction: handler as usize, sa_flags: flags, ..former };
-        // SAFETY: the handler does what a handler may do.
+        // SAFETY: the handler makes only async-signal-safe calls.
         if error.is_none() && unsafe { libc::sigaction(libc::SIGSEGV, &raw const own, null_mut()) } != 0 {
             error = Some(io::Error::last_os_error());
         }
@@ -164,7 +163,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     let mut line = Line { bytes: [0; 256], len: 0 };
     let _ = writeln!(
         line,
-        "farside: rank {rank} of {} in a simulation with seed {seed} has overflowed its stack of {bytes} bytes: give more, by \
+        "farside: rank {rank} of {} in a simulation with seed {seed} has overflowed its stack of {bytes} bytes: raise it by \
          `stack=` in FARSIDE_SIM or `Simulation::stack`",
         guards.len()
     );
@@ -187,7 +186,7 @@ fn stacks_at(alternate: libc::stack_t) -> Option<&'static Stacks> {
     }
 }
 
-/// Hands a fault that is not an overflow to the former handler.
+/// Passes a fault that is not an overflow to the former handler.
 fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(former) = FORMER.get() else { return end(signal) };
     match former.sa_sigaction {
@@ -211,7 +210,7 @@ fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
 
 /// Ends the process by the signal as soon as the handler has returned.
 fn end(signal: c_int) {
-    // SAFETY: both may be called in a handler.
+    // SAFETY: both functions are async-signal-safe.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);

@@ -1,8 +1,7 @@
-//! How a rank starts: as a process, as a thread, on a device of the caller.
+//! How a rank starts: as a process, as a thread, or on a device of the caller.
 
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::am::ActiveMessages;
 use crate::bill::trace::Trace;
@@ -39,7 +38,7 @@ fn ranks_here(device: &dyn Device, rank: u32, size: u32) -> u64 {
 /// Starts a rank that is a thread.
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
 
-/// Publishes where this rank runs and which reports it makes; rank 0 checks that it can write them.
+/// Publishes the processor of this rank and the reports that it makes; rank 0 checks that it can write them.
 pub(super) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<()> {
     if bootstrap.rank() == 0 {
         check_files(settings)?;
@@ -50,7 +49,7 @@ pub(super) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Res
 /// Reads the settings, and connects this process with its launcher.
 pub(super) fn connect() -> Result<(Box<dyn Bootstrap>, Settings)> {
     let mut settings = Settings::from_env()?;
-    let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
+    let bootstrap = detect::connect(settings.timeout())?;
     if bootstrap.rank() == 0 {
         mistyped::warn();
     }
@@ -60,7 +59,7 @@ pub(super) fn connect() -> Result<(Box<dyn Bootstrap>, Settings)> {
         #[cfg(not(feature = "log"))]
         return Err(Error::new(ErrorKind::Unsupported, "read the settings")
             .cause(format!("FARSIDE_LOG={level}, but this program was built without the feature `log`"))
-            .remedy("build farside-core with it, or install a tracing subscriber"));
+            .remedy("build farside-core with the feature `log`, or install a tracing subscriber"));
     }
     cache::check(&mut settings, bootstrap.rank());
     Ok((bootstrap, settings))
@@ -178,7 +177,7 @@ impl Job {
     }
 
     /// Runs `f` as `n` ranks, each a thread of this process, and returns their results, by rank. A rank that fails or
-    /// panics ends; the others get `PeerLost` when they need it.
+    /// panics ends; the others get `PeerLost` when they communicate with it.
     ///
     /// ```
     /// use farside_core::{ErrorKind, Job};
@@ -274,7 +273,7 @@ pub(crate) fn run_rank(
 ) -> Result<()> {
     let job = start(bootstrap)?;
     let rank = RunningRank(&job);
-    // A rank that finds this one lost reports the loss because of which it ended, even one that another rank reported.
+    // A rank that detects the loss of this rank reports the loss that caused it, even one that another rank reported.
     f(&job).inspect_err(|e| {
         if e.kind() == ErrorKind::PeerLost {
             let _ = job.device().check_peers(PeerCheck::Met(e));
@@ -287,7 +286,9 @@ pub(crate) fn run_rank(
 
 /// The error of a rank that panicked.
 pub(crate) fn panicked(rank: usize, panic: Box<dyn Any + Send>) -> Error {
-    Error::new(ErrorKind::Aborted, "run a rank").rank(rank).cause(format!("it panicked: {}", message_of(panic)))
+    Error::new(ErrorKind::Aborted, "run a rank's closure")
+        .rank(rank)
+        .cause(format!("the rank's closure panicked: {}", message_of(panic)))
 }
 
 /// The first error that is not the loss of a peer; if there is none, the first error.
@@ -303,13 +304,13 @@ pub(crate) fn first_error(results: Vec<Result<()>>) -> Result<()> {
     lost.map_or(Ok(()), Err)
 }
 
-/// A rank that is a thread. On drop, the other ranks learn of its end, unless it has left in order.
+/// A rank that is a thread. On drop, the other ranks are informed of its end, unless it has left in order.
 struct RunningRank<'a>(&'a Job);
 
 impl Drop for RunningRank<'_> {
     fn drop(&mut self) {
-        // This also happens after an orderly end that failed half-way; it has no effect on a rank that has left.
+        // This also runs after an orderly end that failed half-way; it has no effect on a rank that has left.
         let _ = self.0.device().leave(Leave::Lost);
-        *self.0.kept_world().borrow_mut() = None;
+        *self.0.stored_world().borrow_mut() = None;
     }
 }

@@ -1,10 +1,12 @@
-//! Matching of two-sided messages: which posted receive a message goes to, and which unexpected message a receive gets.
+//! Matching of two-sided messages: the posted receive that gets a message, and the unexpected message that a receive
+//! gets.
 //!
-//! A message has an envelope; a receive or probe has a [`Pattern`], which may leave source and tag open. A message goes
-//! to the first posted of the receives that match it; a receive takes the first arrived of the messages that match it
-//! (MPI-5.0 section 3.5). The time to match does not depend on the number of posted receives and unexpected messages:
-//! posted receives are in one queue for each pattern, of which at most four match a message, and unexpected messages
-//! are in up to four queues, one for each kind of pattern, so that every receive and probe reads one head.
+//! A message has an envelope; a receive or probe has a [`Pattern`], in which source and tag may be wildcards. A message
+//! matches the first posted of the receives with matching patterns; a receive matches the first arrived of the messages
+//! with matching envelopes (MPI-5.0 section 3.5). The time to match does not depend on the number of posted receives
+//! and unexpected messages: posted receives are in one queue for each pattern, of which at most four match a message,
+//! and unexpected messages are in up to four queues, one for each kind of pattern, so that every receive and probe
+//! reads one head.
 //!
 //! This is a data structure only: it sends nothing and accesses no message memory. Values from peers are only compared.
 
@@ -25,7 +27,7 @@ pub(crate) struct Envelope {
     pub(crate) tag: i32,
 }
 
-/// The fields that a receive requires, packed in two words; fields left open are 0.
+/// The fields that a receive requires, packed in two words; wildcard fields are 0.
 ///
 /// ```
 /// use farside_core::matching::Pattern;
@@ -61,7 +63,7 @@ impl Pattern {
         Self { low: context as u64 | (tag as u32 as u64) << 32, high: source as u64 | (any_source + any_tag) << 32 }
     }
 
-    /// A pattern that leaves nothing open.
+    /// A pattern without wildcards.
     #[must_use]
     #[inline(always)]
     pub const fn exact(context: u32, source: u32, tag: i32) -> Self {
@@ -82,7 +84,6 @@ impl Pattern {
     }
 
     /// The tag; `None` for any.
-    #[must_use]
     pub(crate) fn tag(&self) -> Option<i32> {
         (self.kind() & 2 == 0).then_some((self.low >> 32) as i32)
     }
@@ -117,11 +118,10 @@ pub(crate) struct Ticket {
     generation: u32,
 }
 
-/// The index that means no slot.
+/// The index that stands for no slot.
 const END: u32 = u32::MAX;
 
 /// An element of up to `N` queues.
-#[derive(Debug)]
 struct Slot<T, const N: usize> {
     generation: u32,
     content: Option<T>,
@@ -131,7 +131,6 @@ struct Slot<T, const N: usize> {
 }
 
 /// An allocator of reusable slots.
-#[derive(Debug)]
 struct Slab<T, const N: usize> {
     slots: Vec<Slot<T, N>>,
     /// The first free slot, or `END`.
@@ -179,7 +178,6 @@ impl<T, const N: usize> Slab<T, N> {
 }
 
 /// Posted receives, each with an `R`, and unexpected messages, each with an `M`.
-#[derive(Debug)]
 pub(crate) struct Matching<R, M> {
     posted: Slab<(Pattern, R), 1>,
     /// Posted receives, each in the queue of its pattern.
@@ -213,13 +211,11 @@ impl<R, M> Default for Matching<R, M> {
 
 impl<R, M> Matching<R, M> {
     /// Number of posted receives.
-    #[must_use]
     pub(crate) fn posted(&self) -> usize {
         self.waiting.iter().map(|waiting| *waiting as usize).sum()
     }
 
     /// Number of unexpected messages.
-    #[must_use]
     #[inline]
     pub(crate) fn unexpected(&self) -> usize {
         self.kept
@@ -241,7 +237,7 @@ impl<R, M> Matching<R, M> {
         ticket
     }
 
-    /// Removes and returns the posted receive that gets a message.
+    /// Removes and returns the posted receive that matches a message.
     #[inline(always)]
     pub(crate) fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
         let Envelope { context, source, tag } = *envelope;
@@ -254,7 +250,7 @@ impl<R, M> Matching<R, M> {
         self.unpost(first)
     }
 
-    /// The first posted among `exact` and the matching receives that leave source or tag open.
+    /// The receive posted first, of `exact` and the matching receives with wildcards.
     #[inline(never)]
     fn first_posted(&self, envelope: Envelope, exact: u32) -> u32 {
         let kinds = (1..KINDS).filter(|kind| self.waiting[*kind] > 0);
@@ -321,7 +317,7 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Indexes unexpected messages by patterns of this kind from now on, including those already stored. Programs that
-    /// never leave source or tag open do not pay for the other kinds.
+    /// never use wildcards do not pay for the other kinds.
     #[inline]
     fn index(&mut self, kind: usize) {
         if !self.used[kind] {

@@ -1,5 +1,5 @@
 //! Queues by pattern, whose members are linked through their slots, so that any member is removed in constant time. An
-//! empty queue stays for later members of its pattern, until its place is needed.
+//! empty queue is kept for later members of its pattern, until its slot is needed.
 
 use std::cell::Cell;
 
@@ -18,7 +18,6 @@ impl Link {
 }
 
 /// A queue.
-#[derive(Debug)]
 struct Queue {
     pattern: Pattern,
     /// The first member; `END` if the queue is empty.
@@ -29,14 +28,14 @@ struct Queue {
 }
 
 /// The queues, in a hash table.
-#[derive(Debug)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
     /// The first queue of each bucket. The number of buckets is a power of two, and at least the number of queues.
     buckets: Vec<u32>,
     /// Queues that are in no bucket.
     free: Vec<u32>,
-    /// The queue that was found last: most receives and messages have the pattern of the one before. Not a free one.
+    /// The queue that was found last: most receives and messages have the same pattern as the previous one. Never a
+    /// free queue.
     recent: Cell<u32>,
 }
 
@@ -55,7 +54,7 @@ impl Queues {
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
-    /// The queue of the pattern that was found last, if it is this one.
+    /// The queue of the pattern that was found last, if it is the queue of `pattern`.
     #[inline(always)]
     fn found_last(&self, pattern: &Pattern) -> Option<&Queue> {
         self.queues.get(self.recent.get() as usize).filter(|queue| queue.pattern == *pattern)
@@ -111,7 +110,7 @@ impl Queues {
     }
 
     /// Frees the empty queues, and doubles the number of buckets if fewer than half of the queues are empty. Either way
-    /// half of the places are free, so at least as many new patterns must arrive before the next rebuild as this one
+    /// half of the queues are free, so at least as many new patterns must arrive before the next rebuild as this one
     /// takes steps: its cost is amortized O(1) per pattern.
     fn rebuild(&mut self) {
         let all = 0..self.queues.len() as u32;

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! Copies to and from memory that other ranks may touch at the same time.
+//! Copies to and from memory that other ranks may access at the same time.
 //!
 //! Words are accessed by atomics, the blocks of layouts by volatile accesses and inline assembly, and all other bytes
 //! by a function that is opaque to the compiler. The accesses are thus in the same class as an HCA writing memory: a
-//! conflicting access may give torn values (as MPI allows), but the compiler assumes nothing that could turn out wrong.
-//! No slice over such memory is made.
+//! conflicting access may yield torn values (as MPI allows), but the compiler makes no assumption that could be
+//! violated. No slice over such memory is made.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -16,11 +16,11 @@ type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_
 /// Maximum length for which copying word by word costs less than a call.
 const MAX_WORD_COPY: usize = 64;
 
-/// Length of the parts in which copies call the C library. It copies longer ones by a string instruction, which waits
-/// for each cache line that another core has written, while loads and stores wait for many at a time.
+/// Length of the parts in which copies call the C library. The library copies longer ranges by a string instruction,
+/// which waits for each cache line that another core has written, while loads and stores wait for many at a time.
 const PART: usize = 2 << 10;
 /// Maximum length of a copy that is made in parts. Longer copies are limited by the memory bandwidth, for which the C
-/// library knows the best instructions.
+/// library chooses the best instructions.
 const IN_PARTS: usize = 64 << 10;
 
 #[inline(never)]
@@ -85,8 +85,8 @@ register_moves! {
     #[inline] #[target_feature(enable = "avx2")] thirty_two: 32, "vmovups", ymm_reg;
 }
 
-/// Copies `N` bytes (at most 64) of memory that others may access on either side: each byte is read once and written
-/// once, and the compiler assumes nothing about the values. `WIDE` is for functions with AVX2 enabled.
+/// Copies `N` bytes (at most 64) of memory that other code may access on either side: each byte is read once and
+/// written once, and the compiler assumes nothing about the values. `WIDE` is for functions with AVX2 enabled.
 ///
 /// # Safety
 /// The contract of [`bytes`], for `N` bytes; `WIDE` only on a processor with AVX2.
@@ -123,7 +123,7 @@ pub unsafe fn words<const N: usize, const WIDE: bool>(from: *const u8, to: *mut 
     words!(u64, u32, u16, u8);
 }
 
-/// Copies `len` bytes of memory that others may access on either side, with a call of the C library.
+/// Copies `len` bytes of memory that other code may access on either side, with a call of the C library.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` bytes, at any alignment; concurrent accesses to either range
@@ -134,12 +134,12 @@ pub unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
     unsafe { opaque_copy(from, to, len) };
 }
 
-/// Writes `len` private bytes to memory that others may access. Words of 1, 2, 4 and 8 bytes at aligned targets are
+/// Writes `len` private bytes to memory that other code may access. Words of 1, 2, 4 and 8 bytes at aligned targets are
 /// never torn.
 ///
 /// # Safety
 /// `from` is valid for reads of `len` bytes that are not written concurrently; `to` is valid for writes of `len` bytes
-/// and is accessed by others only through this module, by atomics or by devices; the ranges are disjoint.
+/// and is accessed by other code only through this module, by atomics or by devices; the ranges are disjoint.
 #[inline(always)]
 pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: by the contract; the alignment of `to` is checked before it is accessed as an atomic. Relaxed: the
@@ -153,9 +153,9 @@ pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Writes `len` private bytes to memory that another processor will read, by non-temporal stores of the whole cache lines:
-/// the lines go to memory without being taken from the caches that hold them. Ordinary stores wait for each such line in
-/// turn, and few of these waits overlap. The reader pays the way to memory once, so this pays for long copies only.
+/// Writes `len` private bytes to memory that another processor will read, by non-temporal stores of the whole cache
+/// lines, which bypass the caches that hold the lines. Ordinary stores wait for each such line, and few of these waits
+/// overlap. The reader then fetches the lines from memory, so this is faster only for long copies.
 ///
 /// # Safety
 /// The contract of [`store`].
@@ -229,7 +229,8 @@ unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Reads `len` bytes of memory that others may access into private memory. Words are torn no more than in [`store`].
+/// Reads `len` bytes of memory that other code may access into private memory. Words are never torn under the
+/// conditions of [`store`].
 ///
 /// # Safety
 /// The contract of [`store`], with the roles of `from` and `to` exchanged.
@@ -254,25 +255,25 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the contract of `load`.
     unsafe {
         match len {
-            // Relaxed: the Acquire of the signal before pairs with its writer's Release.
+            // Relaxed: the Acquire of the preceding signal pairs with its writer's Release.
             1 => to.write(AtomicU8::from_ptr(from).load(Ordering::Relaxed)),
-            // Relaxed: the Acquire of the signal before pairs with its writer's Release.
+            // Relaxed: the Acquire of the preceding signal pairs with its writer's Release.
             2 if from.addr() & 1 == 0 => {
                 to.cast::<u16>().write_unaligned(AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed));
             }
-            // Relaxed: the Acquire of the signal before pairs with its writer's Release.
+            // Relaxed: the Acquire of the preceding signal pairs with its writer's Release.
             4 if from.addr() & 3 == 0 => {
                 to.cast::<u32>().write_unaligned(AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed));
             }
             0 => {}
             _ if len <= MAX_WORD_COPY && from.addr() & 7 == 0 => {
                 let words = len & !7;
-                // Relaxed: the Acquire of the signal before pairs with its writer's Release.
+                // Relaxed: the Acquire of the preceding signal pairs with its writer's Release.
                 for at in (0..words).step_by(8) {
                     let word = AtomicU64::from_ptr(from.add(at).cast()).load(Ordering::Relaxed);
                     to.add(at).cast::<u64>().write_unaligned(word);
                 }
-                // Relaxed: the Acquire of the signal before pairs with its writer's Release.
+                // Relaxed: the Acquire of the preceding signal pairs with its writer's Release.
                 for at in words..len {
                     to.add(at).write(AtomicU8::from_ptr(from.add(at)).load(Ordering::Relaxed));
                 }
@@ -282,7 +283,7 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Appends a header and the bytes of blocks, which others may access, to private bytes.
+/// Appends a header and the bytes of blocks, which other code may access, to private bytes.
 ///
 /// # Safety
 /// The blocks are valid for reads.
@@ -296,7 +297,7 @@ pub unsafe fn gather(header: &[u8], blocks: &[Block], to: &mut Vec<u8>) {
     }
 }
 
-/// Copies private bytes to blocks, which others may access.
+/// Copies private bytes to blocks, which other code may access.
 ///
 /// # Safety
 /// The blocks are valid for writes.
@@ -315,7 +316,7 @@ pub unsafe fn scatter(mut bytes: &[u8], into: &[Block]) {
 /// Compares and swaps an integer of `len` bytes, whose value is zero-extended; returns the previous value.
 ///
 /// # Safety
-/// `at` is valid, aligned to `len`, and accessed by others only through atomics or this module.
+/// `at` is valid, aligned to `len`, and accessed by other code only through atomics or this module.
 ///
 /// # Panics
 /// If `len` is not 1, 2, 4 or 8.
@@ -334,7 +335,7 @@ pub unsafe fn compare_swap(at: *mut u8, len: usize, expected: u64, desired: u64)
         2 => swap!(AtomicU16, u16),
         4 => swap!(AtomicU32, u32),
         8 => swap!(AtomicU64, u64),
-        _ => panic!("an integer of {len} bytes"),
+        _ => panic!("integers of {len} bytes are not supported, only of 1, 2, 4 or 8"),
     }
 }
 

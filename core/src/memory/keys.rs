@@ -1,26 +1,26 @@
 #![allow(unsafe_code)]
 //! The table of regions that this rank exposes by key. Requests from peers are checked against it.
 //!
-//! Every access through a key holds the table's lock. Once [`Exposures::remove`] has returned, no request can be
-//! touching the memory, and the owner may free it.
+//! Every access through a key holds the table's lock. Once [`Exposures::remove`] has returned, no request accesses the
+//! memory, and the owner may free it.
 
 use std::sync::Mutex;
 
 use rustc_hash::FxHashMap;
 
 /// Applies an accumulate to `bytes` bytes at `target`: `code` encodes operation and element type, `operand` points to
-/// the operands, and the previous values go to `result` unless it is null. Returns `false`, having touched nothing, if
+/// the operands, and the previous values go to `result` unless it is null. Returns `false`, without any access, if
 /// `code` or `bytes` is invalid or `target` is not aligned for its elements. Codes come from peers: a code whose hints
 /// ([`code`](crate::device::code)) contradict its operation is invalid, since the hints determine the length of the
 /// operand.
 ///
 /// # Safety (for callers)
-/// `target`, and `result` unless it is null, are valid for `bytes` bytes, `operand` for
-/// [`operand_len(code, bytes)`](crate::device::code::operand_len).
+/// `target`, and `result` unless it is null, are valid for `bytes` bytes, `operand` for [`operand_len(code,
+/// bytes)`](crate::device::code::operand_len).
 pub type AccumulateFn =
     unsafe fn(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool;
 
-/// A region that peers may reach by key.
+/// A region that peers may access by key.
 #[derive(Clone, Copy, Debug)]
 pub struct Exposed {
     /// First byte.
@@ -50,8 +50,8 @@ impl Exposures {
     /// Exposes a region and returns its key. No key is used twice.
     ///
     /// # Safety
-    /// The region stays valid until `remove` has returned; no code that assumes exclusive access touches it while peers
-    /// may use it.
+    /// The region stays valid until `remove` has returned; no code that assumes exclusive access uses it while peers
+    /// may access it.
     pub unsafe fn insert(&self, region: Exposed) -> u64 {
         let mut t = self.lock();
         t.last += 1;
@@ -67,7 +67,7 @@ impl Exposures {
         t.last
     }
 
-    /// Removes a region; returns whether `key` was in the table. Afterwards no request touches the memory.
+    /// Removes a region; returns whether `key` was in the table. Afterwards no request accesses the memory.
     pub fn remove(&self, key: u64) -> bool {
         self.lock().regions.remove(&key).is_some()
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Allocates `len` zeroed bytes for `operation`, where the program or a peer determines `len`.
 ///
 /// # Errors
-/// `Limit` if they cannot be allocated.
+/// `Limit` if the bytes cannot be allocated.
 pub fn zeroed(len: usize, operation: &'static str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let cannot_allocate = |_| Error::new(ErrorKind::Limit, operation).cause(format!("cannot allocate {len} bytes"));

@@ -2,9 +2,9 @@
 //! Shared-memory segments: unnamed files on a memory file system, which cannot outlive their users. All their pages are
 //! reserved at creation, so that a full file system gives an error and never a `SIGBUS`.
 //!
-//! Long memory of windows is in files of the kernel's own memory file system (`memfd_create`), which has no size limit.
-//! Their pages are allocated when first touched, like those of private memory; in both cases the kernel ends a process
-//! when the machine has no memory left.
+//! Large window memory is in files of the kernel's own memory file system (`memfd_create`), which has no size limit.
+//! Their pages are allocated at the first access, like those of private memory; in both cases the kernel kills a
+//! process when the machine has no memory left.
 //!
 //! If the system refuses one of the two kinds of files, the other kind is used instead; if it refuses `fallocate`,
 //! zeros are written.
@@ -39,7 +39,6 @@ fn non_null(base: *mut u8) -> io::Result<NonNull<u8>> {
 }
 
 /// Rounds up to whole pages.
-#[must_use]
 pub(crate) const fn page_up(len: usize) -> usize {
     len.div_ceil(PAGE) * PAGE
 }
@@ -61,7 +60,6 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 /// The words of one cache line of a [`Mapping`].
-#[derive(Debug)]
 pub(crate) struct Line {
     words: NonNull<[AtomicU64; 8]>,
     _map: Arc<MmapRaw>,
@@ -83,12 +81,13 @@ impl Deref for Line {
     }
 }
 
-/// When the pages of a mapping are entered into the page table.
+/// The time at which the pages of a mapping are entered into the page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
-    /// When the memory is mapped, because it is used soon. Only up to 64 MiB; pages of longer mappings on first touch.
+    /// When the memory is mapped, because it is used soon. Only up to 64 MiB; pages of longer mappings at their first
+    /// access.
     AtOnce,
-    /// When a page is first touched.
+    /// When a page is first accessed.
     WhenTouched,
 }
 
@@ -117,7 +116,6 @@ impl Mapping {
     }
 
     /// Length in bytes.
-    #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -125,10 +123,9 @@ impl Mapping {
     /// The address of byte `offset`.
     ///
     /// # Panics
-    /// If `offset` is outside. Offsets are computed by this rank and never taken from a peer unchecked.
-    #[must_use]
+    /// If `offset` is outside the mapping. Offsets are computed by this rank, or checked if they come from a peer.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
-        assert!(offset <= self.len(), "offset {offset} outside a segment of {}", self.len());
+        assert!(offset <= self.len(), "offset {offset} is outside the segment of {} bytes", self.len());
         self.base.as_ptr().wrapping_add(offset)
     }
 
@@ -136,7 +133,6 @@ impl Mapping {
     ///
     /// # Panics
     /// If the word is outside or misaligned.
-    #[must_use]
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         let [word] = self.words(offset);
@@ -147,7 +143,6 @@ impl Mapping {
     ///
     /// # Panics
     /// If the words are outside or misaligned.
-    #[must_use]
     #[inline]
     pub(crate) fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         assert!(offset.is_multiple_of(8) && offset + 8 * N <= self.len());
@@ -160,7 +155,6 @@ impl Mapping {
     ///
     /// # Panics
     /// If the line is outside or misaligned.
-    #[must_use]
     pub(crate) fn line(&self, offset: usize) -> Line {
         assert!(offset.is_multiple_of(64));
         Line { words: NonNull::from(self.words(offset)), _map: Arc::clone(&self.map) }
@@ -170,7 +164,6 @@ impl Mapping {
     ///
     /// # Panics
     /// If the word is outside or misaligned.
-    #[must_use]
     #[inline]
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.len());
@@ -203,12 +196,11 @@ pub(crate) struct SegmentName {
 
 impl SegmentName {
     /// Appends the name to a message.
-    #[must_use]
     pub(crate) fn write(self, w: Writer) -> Writer {
         w.u32(self.pid).u32(self.fd).u64(self.offset).u64(self.len).u64(self.inode)
     }
 
-    /// Reads a name that [`write`](Self::write) has written.
+    /// Parses a name in the format of [`write`](Self::write).
     pub(crate) fn read(r: &mut Reader<'_>) -> Option<Self> {
         Some(Self { pid: r.u32()?, fd: r.u32()?, offset: r.u64()?, len: r.u64()?, inode: r.u64()? })
     }
@@ -225,8 +217,8 @@ impl Segment {
     }
 
     /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed, that is mapped in this process at a
-    /// multiple of `align`, a power of two. Only pages that are touched take memory, unless the system refuses such
-    /// files: then the segment is like those of [`create`](Self::create).
+    /// multiple of `align`, a power of two. Only accessed pages take memory, unless the system refuses such files: then
+    /// the segment is like those of [`create`](Self::create).
     ///
     /// # Errors
     /// `SharedMemoryFull` if `len` exceeds the memory of the machine; `System` for anything else.
@@ -235,7 +227,7 @@ impl Segment {
         let memory = memory_of_machine();
         if len as u64 > memory {
             let e = Error::new(ErrorKind::SharedMemoryFull, MAKE);
-            return Err(e.cause(format!("{len} bytes, but the machine has {memory}")));
+            return Err(e.cause(format!("{len} bytes are needed, but the machine has {memory}")));
         }
         let file = match sparse_file("farside-window", len as u64) {
             // Pages of a file system, which may run full, are reserved.
@@ -273,13 +265,12 @@ impl Segment {
 
     /// Frees the pages, also for peers that have mapped them, which find zeros if they access them.
     pub(crate) fn empty(&self) {
-        // SAFETY: pages of this segment's file, which its owner does not use any more.
+        // SAFETY: pages of this segment's file, which its owner no longer uses.
         let freed = unsafe { madvise(self.mapping.at(0).cast(), self.mapping.len(), Advice::LinuxRemove) };
-        let _ = freed.inspect_err(|e| tracing::debug!("a shared segment is not freed yet: {e}"));
+        let _ = freed.inspect_err(|e| tracing::debug!("the pages of a shared segment could not be freed: {e}"));
     }
 
     /// The memory.
-    #[must_use]
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -297,8 +288,8 @@ pub(crate) fn name_of(file: &File, offset: u64, len: u64) -> Result<SegmentName>
 /// Opens and maps another rank's segment, or a part of one.
 ///
 /// # Errors
-/// `PeerLost` when that process or its descriptor is gone; `Forbidden` when the system denies access; `Protocol` when
-/// the file is not the announced one, or not of the kind that ranks create for segments.
+/// `PeerLost` when that process has ended or its descriptor is closed; `Forbidden` when the system denies access;
+/// `Protocol` when the file is not the announced one, or not of the kind that ranks create for segments.
 pub(crate) fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping> {
     let (file, path, length) = open_file(name, peer)?;
     let (page, fits) = (PAGE as u64, name.offset.checked_add(name.len).is_some_and(|end| end <= length));
@@ -308,8 +299,8 @@ pub(crate) fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping
     Mapping::of(&file, name.offset, name.len as usize, pages).map_err(|e| Error::system(OPEN, e).peer(peer))
 }
 
-/// Opens another rank's file and maps the stretch, aligned to `align`, that contains the bytes which `name` names. Returns
-/// the name of the part that is mapped.
+/// Opens another rank's file and maps the window, aligned to `align`, that contains the bytes of `name`. Returns the
+/// name of the part that is mapped.
 ///
 /// # Errors
 /// Those of [`open`].
@@ -323,7 +314,7 @@ pub(crate) fn open_around(name: SegmentName, align: u64, peer: u32) -> Result<(S
     Ok((SegmentName { offset, len, ..name }, mapping.map_err(|e| Error::system(OPEN, e).peer(peer))?))
 }
 
-/// Opens the file of another rank's segment; returns also its path and its length.
+/// Opens the file of another rank's segment; also returns its path and its length.
 fn open_file(name: SegmentName, peer: u32) -> Result<(File, String, u64)> {
     let path = format!("/proc/{}/fd/{}", name.pid, name.fd);
     let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| {
@@ -343,7 +334,7 @@ fn open_file(name: SegmentName, peer: u32) -> Result<(File, String, u64)> {
         error.peer(peer).cause(path.clone())
     })?;
     let meta = file.metadata().map_err(|e| Error::system(OPEN, e).peer(peer))?;
-    // A segment's file never had a name, so a file of another user cannot be mistaken for one.
+    // A segment's file never had a name, so a file of another user cannot be mistaken for a segment.
     if !meta.is_file() || meta.nlink() != 0 || meta.ino() != name.inode {
         return Err(Error::new(ErrorKind::Protocol, OPEN).peer(peer).cause(format!("{path} is another file")));
     }
@@ -354,7 +345,7 @@ fn elsewhere(name: SegmentName, path: &str, length: u64, peer: u32) -> Error {
     let SegmentName { offset, len, .. } = name;
     Error::new(ErrorKind::Protocol, OPEN)
         .peer(peer)
-        .cause(format!("{path} has {length} bytes, {len} from byte {offset} on were announced"))
+        .cause(format!("{path} has {length} bytes, but {len} at offset {offset} were announced"))
 }
 
 const OPEN: &str = "map a peer's shared segment";
@@ -363,17 +354,17 @@ const MAKE: &str = "make a shared segment";
 fn whole_pages(len: usize) -> Result<usize> {
     if len > isize::MAX as usize / 2 {
         let e = Error::new(ErrorKind::SharedMemoryFull, MAKE);
-        return Err(e.cause(format!("{len} bytes are more than an address space holds")));
+        return Err(e.cause(format!("{len} bytes exceed the address space")));
     }
     Ok(page_up(len.max(1)))
 }
 
-/// Refuses a file that is longer than this process may make: the kernel would end the process by SIGXFSZ.
+/// Rejects a file that is longer than the process's file size limit: the kernel would end the process by SIGXFSZ.
 fn check_limit(len: u64) -> Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if len > limit => Err(Error::new(ErrorKind::SharedMemoryFull, MAKE)
-            .cause(format!("{len} bytes, but files of this process are limited to {limit}"))
-            .remedy("raise the limit of the length of files (`ulimit -f`)")),
+            .cause(format!("{len} bytes are needed, but the process's file size limit (RLIMIT_FSIZE) is {limit}"))
+            .remedy("raise the file size limit (`ulimit -f`)")),
         _ => Ok(()),
     }
 }
@@ -400,9 +391,8 @@ fn memory_of_machine() -> u64 {
     u64::from(system.mem_unit).saturating_mul(system.totalram.saturating_add(system.totalswap))
 }
 
-/// Whether the kernel accounts memory at allocation (strict overcommit), so that touching unreserved file memory may
+/// Whether the kernel accounts memory at allocation (strict overcommit), so that accessing unreserved file memory may
 /// fail.
-#[must_use]
 pub(crate) fn overcommit_is_strict() -> bool {
     std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
 }
@@ -435,8 +425,8 @@ fn write_zeros(file: &File, mut offset: u64, len: u64) -> rustix::io::Result<()>
     Ok(())
 }
 
-/// Whether the system does not offer a call, or not to this process, because of a filter, the file system or an old
-/// kernel.
+/// Whether the error means that the system does not provide a call, or not to this process, because of a filter, the
+/// file system or an old kernel.
 fn is_refused(e: Errno) -> bool {
     matches!(e, Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
 }
@@ -450,15 +440,15 @@ fn failed(e: Errno, what: String) -> Error {
     Error::new(kind, MAKE).cause(what).source_error(e.into())
 }
 
-/// The error of a directory in which no segment can be made: a bad setting, unless it is the default.
+/// The error for a directory in which no segment can be made: a bad setting, unless it is the default.
 pub(crate) fn unusable(operation: &'static str, dir: &Path, e: io::Error) -> Error {
     let kind = if dir == Path::new("/dev/shm") { ErrorKind::System } else { ErrorKind::Setting };
     let e = Error::new(kind, operation).cause(dir.display().to_string()).source_error(e);
     e.remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
 }
 
-/// Creates a file without a name in a directory, or in the kernel's own memory file system if that of the directory has no
-/// such files.
+/// Creates a file without a name in a directory, or in the kernel's own memory file system if the directory's file
+/// system has no such files.
 fn unnamed_file(dir: &Path) -> Result<File> {
     let (flags, mode) = (OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     let what = || format!("cannot create an unnamed file in {}", dir.display());

@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
-//! The ends of a measurement: a leader, which sends and measures the times, and its peers, which carry out its orders.
+//! The ends of a measurement: a leader, which sends and measures the times, and its peers, which execute its commands.
 //!
 //! | message | from | to |
 //! |---|---|---|
-//! | here: an empty two-sided message | each rank, once it takes orders | the leader |
+//! | here: an empty two-sided message | each rank, once it accepts commands | the leader |
 //! | begin: number of the peer, length of its memory, key of the leader's region | the leader | each peer |
 //! | ready: key of the peer's region; empty if it has none | each peer | the leader |
-//! | echo: answer every n-th message with one of this length | the leader | a peer, which acknowledges it, with its load |
+//! | echo: answer every nth message with one of this length | the leader | a peer, which acknowledges it, with its load |
 //! | send: send n messages of this length | the leader | a peer |
 //! | data | both | both |
 //! | end: the result | the leader | all ranks |
@@ -29,16 +29,16 @@ use crate::two_sided::{Mode, Receive};
 
 pub(super) const OP: &str = "measure the network";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 6);
-/// Context of the messages with which ranks report that they accept orders.
+/// Context of the messages with which ranks report that they accept commands.
 const CONTEXT: u32 = u32::MAX;
 /// Maximum number of peers. Each has a cell in the leader's region; a peer's region has one for the leader.
 pub(super) const MAX_PEERS: usize = 64;
-/// Distance of cells in bytes, and of blocks of a list beyond their length.
+/// Stride of the cells, and gap between the blocks of a list, in bytes.
 const LINE: usize = 64;
 /// Offset of the data in a region.
 const DATA: usize = (MAX_PEERS + 1).next_multiple_of(2) * LINE;
 
-/// Bytes of memory for the data of a peer that receives only short messages.
+/// Number of bytes of memory for the data of a peer that receives only short messages.
 const ROOM: usize = 64 << 10;
 
 /// A way to send bytes.
@@ -127,7 +127,7 @@ struct Inbox {
 impl Inbox {
     /// Makes the memory, before any data.
     fn make_room(&self, room: usize) {
-        // Pages that have not been written would all be the same page of zeros.
+        // Pages that have not been written would all be the same zero page.
         self.memory.get_or_init(|| [(); 2].map(|()| Box::into_raw(vec![1; room].into_boxed_slice())));
     }
 
@@ -150,7 +150,7 @@ impl Inbox {
         }
         let [_, Block { base, len: room }] = self.memory();
         let at = base.wrapping_add(slot(self.arrived.get(), m.len, room));
-        // SAFETY: the completion, which owns the inbox, keeps the memory, which is only written.
+        // SAFETY: the memory belongs to the inbox, which the completion owns; the memory is only written.
         let sink = unsafe { Sink::memory(at, m.len.min(room)) };
         Delivery::Into(sink, OnComplete::inline(move |_| inbox.arrived.set(inbox.arrived.get() + 1)))
     }
@@ -165,19 +165,19 @@ impl Drop for Inbox {
     }
 }
 
-/// The place of a message in memory; consecutive messages have different places.
+/// The offset of a message in memory; consecutive messages have different offsets.
 fn slot(number: u64, len: usize, room: usize) -> usize {
     let len = len.max(1).next_multiple_of(LINE);
     (number % (room / len).max(1) as u64) as usize * len
 }
 
-/// Another rank, and how this rank reaches its memory.
+/// Another rank, and the access of this rank to its memory.
 struct Peer {
     rank: u32,
     region: Option<RemoteRegion>,
     /// Number of this rank's cell in the peer's region.
     cell: usize,
-    /// Bytes of data that the peer's region has.
+    /// Number of bytes for data in the peer's region.
     room: usize,
     /// Number of writes to the peer.
     written: Cell<u64>,
@@ -191,7 +191,7 @@ pub(super) struct End<'a> {
     track: Rc<Track>,
     region: Option<Registration>,
     peers: Vec<Peer>,
-    /// The last order of the leader, to the first peers.
+    /// The last command of the leader, to the first peers.
     ordered: Cell<Option<(Header, usize)>>,
     measuring: Measuring,
     /// The heaviest load that a peer has reported.
@@ -205,13 +205,13 @@ impl Drop for End<'_> {
         }
         self.job.active_messages().forget(HANDLER);
         for region in self.peers.iter().filter_map(|peer| peer.region) {
-            // SAFETY: not used after this.
+            // SAFETY: not used after this call.
             unsafe { self.job.device().forget(region.handle) };
         }
         if let Some(own) = &self.region {
-            // SAFETY: this end does not use it any more.
+            // SAFETY: this end no longer uses it.
             let released = unsafe { self.job.device().release(own.handle) };
-            let _ = released.inspect_err(|e| tracing::warn!("memory of a measurement was not released: {e}"));
+            let _ = released.inspect_err(|e| tracing::warn!("a measurement's region was not released: {e}"));
         }
     }
 }
@@ -226,13 +226,14 @@ impl<'a> End<'a> {
         Ok(Self { job, inbox, track, region: None, peers: Vec::new(), ordered, measuring, load })
     }
 
-    /// Exposes memory for writes, with room for `len` bytes of data; returns its key, or nothing if that is not possible.
+    /// Exposes memory for writes, with `len` bytes for data; returns its key, or an empty key if memory cannot be
+    /// exposed.
     fn expose(&mut self, len: usize) -> Vec<u8> {
         let region = self.job.device().allocate(Region { align: LINE, ..Region::allocated(DATA + len) });
         match region {
             Ok(own) => self.region.insert(own).key.clone(),
             Err(e) => {
-                tracing::info!("writes are not measured: {e}");
+                tracing::info!("the latency of writes is not measured: {e}");
                 Vec::new()
             }
         }
@@ -240,10 +241,10 @@ impl<'a> End<'a> {
 
     fn import(&self, rank: u32, key: &[u8]) -> Option<RemoteRegion> {
         let imported = (!key.is_empty()).then(|| self.job.device().import(rank, key, None))?;
-        imported.inspect_err(|e| tracing::info!("writes are not measured: {e}")).ok()
+        imported.inspect_err(|e| tracing::info!("the latency of writes is not measured: {e}")).ok()
     }
 
-    /// Sends an order or an answer, and returns when its data is free.
+    /// Sends a command or an answer, and returns when its data is reusable.
     fn order(&self, rank: u32, header: Header, data: &[u8]) -> Result<()> {
         // SAFETY: the handler is this module's.
         unsafe { am::send_any(self.job, rank, HANDLER, &header.write(), data, Counters::default()) }
@@ -262,7 +263,9 @@ impl<'a> End<'a> {
             }
             return Ok(data);
         }
-        Err(Error::new(ErrorKind::Protocol, OP).rank(self.job.rank()).cause(format!("{:?}, not {kind:?}", header.kind)))
+        Err(Error::new(ErrorKind::Protocol, OP)
+            .rank(self.job.rank())
+            .cause(format!("a message of kind {:?} arrived, but {kind:?} was expected", header.kind)))
     }
 
     fn own_load(&self) -> Load {
@@ -282,7 +285,7 @@ impl<'a> End<'a> {
     }
 
     /// Number of messages that have arrived, or of writes by the first peers.
-    fn arrived(&self, way: Way, peers: usize) -> u64 {
+    fn arrivals(&self, way: Way, peers: usize) -> u64 {
         match way.primitive {
             Primitive::Messages => self.inbox.arrived.get(),
             // The leader's peers have the cells from 1 on; the leader has cell 0 at its peers.
@@ -309,7 +312,9 @@ impl<'a> End<'a> {
             return Ok(());
         }
         let Some(region) = peer.region else {
-            return Err(Error::new(ErrorKind::BadArgument, OP).peer(peer.rank).cause("it has no memory for writes"));
+            return Err(Error::new(ErrorKind::BadArgument, OP)
+                .peer(peer.rank)
+                .cause("the peer has registered no memory for writes"));
         };
         let number = peer.written.get() + 1;
         peer.written.set(number);
@@ -339,7 +344,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Waits until everything that this end has posted is complete.
+    /// Waits until all operations that this end has posted are complete.
     pub(super) fn flush(&self) -> Result<()> {
         self.job.wait(OP, || Ok((self.track.open() == 0).then_some(())))?;
         self.track.check()
@@ -347,11 +352,12 @@ impl<'a> End<'a> {
 
     /// Waits until `goal` messages have arrived.
     fn wait_for(&self, way: Way, peers: usize, goal: u64) -> Result<()> {
-        self.job.wait_signal(OP, Pace::ANSWER, || self.arrived(way, peers) >= goal)
+        let mapped = self.job.device().capabilities().mapped;
+        self.job.wait_signal(OP, Pace::ANSWER, mapped, || self.arrivals(way, peers) >= goal)
     }
 
-    /// The end of the leader, which is this rank, with `peers`, of which the first one takes messages of up to `room` bytes
-    /// together, and the others of up to [`ROOM`]; `others` take no messages.
+    /// This rank's end if it is the leader. The first of `peers` receives messages of up to `room` bytes together, the
+    /// others of up to [`ROOM`]; `others` receive no messages.
     pub(super) fn lead(job: &'a Job, peers: &[u32], others: &[u32], room: usize) -> Result<Self> {
         let mut end = Self::new(job)?;
         end.inbox.make_room(room);
@@ -368,7 +374,7 @@ impl<'a> End<'a> {
         }
         let mut all = end.region.is_some();
         for (rank, room) in peers.iter().zip(rooms) {
-            // Peers may answer in any order, so the number is in the answer.
+            // Peers may answer in any order, so the answer contains the number of the peer.
             end.peers.push(Peer { rank: *rank, region: None, cell: 0, room, written: Cell::new(0) });
         }
         for _ in peers {
@@ -377,7 +383,9 @@ impl<'a> End<'a> {
                 .split_first_chunk()
                 .map_or((usize::MAX, &[][..]), |(n, key)| (u32::from_le_bytes(*n) as usize, key));
             let Some(rank) = number.checked_sub(1).and_then(|at| peers.get(at)) else {
-                return Err(Error::new(ErrorKind::Protocol, OP).rank(job.rank()).cause("an answer of no peer"));
+                return Err(Error::new(ErrorKind::Protocol, OP)
+                    .rank(job.rank())
+                    .cause("received an answer from a rank that is not measured"));
             };
             let region = end.import(*rank, key);
             all &= region.is_some();
@@ -388,7 +396,7 @@ impl<'a> End<'a> {
         }
         if !all {
             end.peers.iter_mut().filter_map(|peer| peer.region.take()).for_each(|region| {
-                // SAFETY: not used after this.
+                // SAFETY: not used after this call.
                 unsafe { job.device().forget(region.handle) };
             });
         }
@@ -406,7 +414,7 @@ impl<'a> End<'a> {
         self.peers.len()
     }
 
-    /// Orders the first `peers` to answer every `every`-th message.
+    /// Commands the first `peers` peers to answer after every `header.count` messages.
     fn order_echo(&self, peers: usize, header: Header) -> Result<()> {
         if self.ordered.replace(Some((header, peers))) == Some((header, peers)) {
             return Ok(());
@@ -417,13 +425,13 @@ impl<'a> End<'a> {
         self.peers[..peers].iter().try_for_each(|_| self.answer(Kind::Acknowledge).map(drop))
     }
 
-    /// A ping-pong of `count` messages with the first `peers` in turn; a list is one message of `count` blocks. Returns the
-    /// nanoseconds for the posts, and until the last answer has arrived.
+    /// A ping-pong of `count` messages with the first `peers` in turn; a list is one message of `count` blocks. Returns
+    /// the nanoseconds for posting, and until the last answer has arrived.
     pub(super) fn ping(&self, way: Way, count: usize, peers: usize, len: usize) -> Result<[f64; 2]> {
         let (count, blocks) = if way.posting == Posting::List { (1, count) } else { (count, 1) };
         let peers = peers.min(count);
         self.order_echo(peers, Header { way, blocks: blocks as u16, count: 1, len, ..Header::new(Kind::Echo) })?;
-        let goal = self.arrived(way, peers) + count as u64;
+        let goal = self.arrivals(way, peers) + count as u64;
         let begin = self.job.device().now();
         for n in 0..count {
             self.post(n % peers, way, blocks, len)?;
@@ -439,7 +447,7 @@ impl<'a> End<'a> {
     /// last one. Returns the nanoseconds until the answer.
     pub(super) fn stream(&self, way: Way, count: usize, blocks: usize, len: usize) -> Result<f64> {
         self.order_echo(1, Header { way, count: count as u32, len: 0, ..Header::new(Kind::Echo) })?;
-        let goal = self.arrived(way, 1) + 1;
+        let goal = self.arrivals(way, 1) + 1;
         let begin = self.job.device().now();
         for _ in 0..count {
             self.post(0, way, blocks, len)?;
@@ -467,7 +475,7 @@ impl<'a> End<'a> {
         peers.chain(others.iter().copied()).try_for_each(|rank| self.order(rank, Header::new(Kind::End), result))
     }
 
-    /// Carries out the leader's orders; returns the result.
+    /// Executes the leader's commands; returns the result.
     pub(super) fn follow(job: &'a Job, leader: u32) -> Result<Vec<u8>> {
         enum Next {
             Order(Header, Vec<u8>),
@@ -480,7 +488,7 @@ impl<'a> End<'a> {
         let (mut echo, mut answered) = (None::<Header>, 0);
         loop {
             let next = || {
-                let due = echo.filter(|echo| end.arrived(echo.way, 1) >= answered + u64::from(echo.count));
+                let due = echo.filter(|echo| end.arrivals(echo.way, 1) >= answered + u64::from(echo.count));
                 Ok(end.next_order().map(|(header, data)| Next::Order(header, data)).or(due.map(Next::Answer)))
             };
             let (header, data) = match job.wait(OP, next)? {
@@ -513,7 +521,7 @@ impl<'a> End<'a> {
                     if let Some(own) = &end.region {
                         job.device().sealed(own.handle);
                     }
-                    (echo, answered) = (Some(header), end.arrived(header.way, 1));
+                    (echo, answered) = (Some(header), end.arrivals(header.way, 1));
                     let count = end.own_load().thousandths();
                     end.order(leader, Header { count, ..Header::new(Kind::Acknowledge) }, &[])?;
                 }

@@ -1,4 +1,4 @@
-//! The measurement: as many rounds over all points as time permits, so that a disturbance spoils one time of many
+//! The measurement: as many rounds over all points as time permits, so that a disturbance affects one time of many
 //! points and not many times of one point. A point's time is the lower quartile of its times, since disturbances make
 //! times longer.
 
@@ -14,15 +14,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::load::Load;
 
-/// Minimum limit at which long messages and LoP are measured.
+/// Minimum time limit at which long messages and LoP are measured.
 const WHOLE: Duration = Duration::from_millis(200);
 /// Maximum number of rounds: more times do not change a quartile.
 const ROUNDS: usize = 100;
 /// Length of the headers of collectives; headers of data have the same length.
 const HEADER: usize = 16;
-/// Bytes of a message, or of a block, for LoP.
+/// Number of bytes of a message, or of a block, for LoP.
 const NORMAL: usize = 256;
-/// Bytes of a message that is posted inline.
+/// Number of bytes of a message that is posted inline.
 const INLINE: usize = 8;
 /// Maximum number of messages of a stream.
 const STREAM: usize = 32;
@@ -35,7 +35,7 @@ struct Plan {
     sizes: Vec<usize>,
     /// Maximum length of a message that is sent eagerly.
     eager: usize,
-    /// Memory for messages.
+    /// Number of bytes of memory for messages.
     room: usize,
     /// The numbers of messages p, for LoP.
     fans: Vec<usize>,
@@ -52,7 +52,7 @@ impl Plan {
         } else {
             vec![0, 64, 512, 4 << 10, 32 << 10, most]
         };
-        // The sizes are on both sides of the step.
+        // There are sizes on both sides of the step.
         sizes.extend([eager, eager.saturating_add(1)].into_iter().filter(|len| *len < most));
         sizes.sort_unstable();
         sizes.dedup();
@@ -76,7 +76,7 @@ struct Times {
     transfers: transfers::Samples,
 }
 
-/// The times of a primitive by length. The time of a message of a stream is a difference of two times, which are
+/// The times of a primitive by length. The time of a message of a stream is the difference of two times, which are
 /// stored.
 #[derive(Default)]
 struct Sizes {
@@ -95,7 +95,7 @@ pub(super) fn quartile(times: &[f64]) -> f64 {
 /// Minimum number of samples at a point for its lower quartile to count as undisturbed.
 const MIN_SAMPLES: usize = 4;
 
-/// The points with one time each. A point with too few samples takes no longer than any longer message.
+/// The points, each with one time. A point with too few samples gets at most the time of any longer message.
 fn settled(points: &[Point]) -> Vec<Point> {
     let mut least = f64::INFINITY;
     let mut settled: Vec<Point> = points.iter().map(|p| Point { x: p.x, times: vec![quartile(&p.times)] }).collect();
@@ -111,7 +111,7 @@ fn settled(points: &[Point]) -> Vec<Point> {
 impl Sizes {
     fn settled(&self, plan: &Plan) -> Samples {
         let [one, all] = &self.streams;
-        // The latency of the last message, and that of the answer, are in both.
+        // Both times contain the latency of the last message and of the answer.
         let each = |(one, all): (&Point, &Point)| {
             let messages = plan.stream(all.x as usize) - 1;
             let time = (quartile(&all.times) - quartile(&one.times)).max(0.0) / messages as f64;
@@ -147,12 +147,12 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     job.running(OP)?;
     let bad = |cause: String| Error::new(ErrorKind::BadArgument, OP).rank(job.rank()).cause(cause);
     let me = job.rank_number();
-    let [leader, others @ ..] = ranks else { return Err(bad("no ranks".into())) };
+    let [leader, others @ ..] = ranks else { return Err(bad("no ranks were given".into())) };
     if let Some(rank) = ranks.iter().find(|rank| **rank >= job.size_number()) {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).rank(me).peer(*rank));
     }
     if others.is_empty() {
-        return Err(bad("one rank".into()).remedy("measure with at least two"));
+        return Err(bad("only one rank was given".into()).remedy("measure with at least two ranks"));
     }
     if !ranks.contains(&me) {
         return Err(bad("this rank is not one of the measured ranks".into()));
@@ -160,10 +160,13 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     if *leader != me {
         let result = End::follow(job, *leader)?;
         return Models::from_bytes(&result).ok_or_else(|| {
-            Error::new(ErrorKind::Aborted, OP).rank(me).peer(*leader).cause("it could not measure, and has an error")
+            Error::new(ErrorKind::Aborted, OP)
+                .rank(me)
+                .peer(*leader)
+                .cause("the measuring rank failed: see that rank's error")
         });
     }
-    // If there are several nodes, the network between them is measured.
+    // If there are several nodes, the inter-node network is measured.
     let node = |rank: u32| job.device().capabilities().nodes.get(rank as usize).copied();
     let shares = |rank: &u32| job.device().shares_memory(*rank) || node(me).is_some() && node(*rank) == node(me);
     let intra = others.iter().all(shares);
@@ -176,7 +179,7 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     let eager = am::eager(job, HEADER).min(read.saturating_sub(1));
     let plan = Plan::new(eager, limit, peers.len(), !intra);
     let end = End::lead(job, &peers, &rest, plan.room)?;
-    // Ranks that share processors wait for each other, so their waits do not show the load by other programs.
+    // Ranks that share processors wait for each other, so their waits do not reflect the load of other programs.
     let load = || if job.is_on_oversubscribed_node() { Load::default() } else { end.load() };
     let models = take_times(job, &end, &plan, limit).and_then(|times| fitted(job, &plan, &times, load()));
     let ended = end.end(&rest, &models.as_ref().map_or_else(|_| Vec::new(), Models::to_bytes));
@@ -193,7 +196,7 @@ fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<
     ways.extend([(Primitive::Writes, Posting::List)].iter().filter(|_| writes && lists));
     let ways = ways.into_iter().map(|(primitive, posting)| Way { primitive, posting });
     times.fans = ways.map(|way| (way, FanSamples::default())).collect();
-    // Connections and pages are made by the first messages.
+    // The first messages make the connections and allocate the pages.
     let ways = &[Way::MESSAGES, Way::WRITES][..if writes { 2 } else { 1 }];
     for way in ways {
         end.ping(*way, end.size(), end.size(), INLINE)?;
@@ -261,7 +264,7 @@ fn measure_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> R
 }
 
 fn settled_fan(samples: &FanSamples) -> FanSamples {
-    // The time per message falls with the number of messages.
+    // The time per message decreases with the number of messages.
     let settled = |points: &[Point]| -> Vec<Point> {
         points.iter().map(|p| Point { x: p.x, times: vec![quartile(&p.times)] }).collect()
     };
@@ -275,7 +278,7 @@ fn settled_fan(samples: &FanSamples) -> FanSamples {
 fn fitted(job: &Job, plan: &Plan, times: &Times, load: Load) -> Result<Models> {
     let too_short = |e: Error| {
         let e = Error::new(ErrorKind::Timeout, OP).rank(job.rank()).cause(e.to_string());
-        e.remedy("give it more time, or end the programs that disturb it")
+        e.remedy("raise the time limit, or end other programs on the ranks' processors")
     };
     let reduction = reduction(job);
     let fits = |sizes: &Sizes, primitive: Primitive| {

@@ -1,4 +1,4 @@
-//! Models of the network that a job runs on: parameters of LogGP, pLogP and LoP, which are [measured](Models::measure)
+//! Models of the network on which a job runs: parameters of LogGP, pLogP and LoP, which are [measured](Models::measure)
 //! with a job's own messages and writes, [fitted](fit), and cached in a file for later jobs.
 //!
 //! ```
@@ -44,18 +44,18 @@ impl From<Interface> for LogGP {
 }
 
 impl From<&Network> for LogGP {
-    /// The model of the interfaces of a network, and of the barrier in its switch.
+    /// The model of the interfaces of a network, and of its in-switch barrier.
     fn from(network: &Network) -> Self {
         Self { gate: network.switch.map_or(0.0, |switch| switch.gate), ..network.interface.into() }
     }
 }
 
-/// The operation that carries bytes.
+/// The operation that transfers bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Primitive {
-    /// Active messages with headers as long as those of collectives, which the receiver's processor takes.
+    /// Active messages with headers as long as those of collectives, which the receiver's processor handles.
     Messages,
-    /// Writes to the memory of a peer, each with a signal, on which the peer waits.
+    /// Writes to the memory of a peer, each with a signal for which the peer waits.
     Writes,
 }
 
@@ -78,10 +78,10 @@ impl Primitive {
 pub enum Posting {
     /// One request for each message, whose 256 bytes are in the sender's memory.
     Normal,
-    /// One request for each message, which holds its 8 bytes.
+    /// One request for each message, which contains its 8 bytes.
     Inline,
-    /// One request for all blocks, of 256 bytes each, to one peer. Only for writes, and only if the device has such
-    /// requests.
+    /// One request for all blocks, of 256 bytes each, to one peer. Only for writes, and only if the device supports
+    /// such requests.
     List,
 }
 
@@ -113,7 +113,7 @@ pub struct Fits {
 
 /// Models of the network between the ranks of a device, on one machine. Times are in nanoseconds.
 ///
-/// The points of the fits are known only to the rank that has measured; they are neither sent nor stored.
+/// The points of the fits exist only at the rank that has measured; they are neither sent nor stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Models {
     device: String,
@@ -121,21 +121,22 @@ pub struct Models {
     writes: Option<Fits>,
     transfers: Option<Transfers>,
     transfer_times: Vec<TransferTimes>,
-    /// The load under which they were measured; like the points, it is not sent to other ranks.
+    /// The load under which the models were measured; like the points, it is not sent to other ranks.
     load: Load,
 }
 
 impl Models {
-    /// Measures the network between `ranks`, all of which call it with the same arguments, for about `limit`, and fits the
-    /// models. All ranks get them.
+    /// Measures the network between `ranks` for about `limit`, and fits the models; all of these ranks get them.
+    /// Collective over `ranks`, with the same arguments at each.
     ///
     /// The first rank measures with the next rank that is not on its node or, if there is none, with the second rank;
-    /// LoP with up to 64 ranks at the same distance. If there are fewer than p such ranks, several of the p messages go
-    /// to each. Below 200 ms, messages are at most 64 KiB long, and LoP is not measured; it needs the feature `tune`.
+    /// LoP is measured with up to 64 ranks at the same distance. If there are fewer than p such ranks, several of the p
+    /// messages go to each. Below 200 ms, messages are at most 64 KiB long, and LoP is not measured; it needs the
+    /// feature `tune`.
     ///
     /// # Errors
-    /// `BadArgument` for fewer than two ranks, or for a rank that does not belong to them; `Timeout` if the limit is too
-    /// short for a fit; `Limit`, `PeerLost`.
+    /// `BadArgument` for fewer than two ranks, or for a rank that does not belong to them; `Timeout` if the limit is
+    /// too short for a fit; `Limit`, `PeerLost`.
     pub fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Self> {
         measure::measure(job, ranks, limit)
     }

@@ -8,7 +8,7 @@ use super::fit::{Fitted, FittedPoint, Quantity};
 use super::{Fits, Models, Primitive, TransferTimes, Transfers};
 use crate::plot::{Axis, Curve, Drawn, Plot, page, size, time};
 
-/// A model that was fitted.
+/// A fitted model.
 struct Row {
     primitive: Primitive,
     model: String,
@@ -70,7 +70,7 @@ impl Models {
         Some(all.map(|(name, bytes)| format!("{name}:{bytes}")).join(","))
     }
 
-    /// The times of each way by block length; the curves cross at the cut-offs.
+    /// The times of each method by block length; the curves cross at the cut-offs.
     fn crossings(&self) -> Plot {
         type Way = (&'static str, fn(&TransferTimes) -> f64);
         let ways: [Way; 4] = [
@@ -93,8 +93,8 @@ impl Models {
         }
     }
 
-    /// A page with the parameters, and for the rank that has measured a plot of each quantity, with the measured times and the
-    /// fitted curves. `about` are lines about the measurement.
+    /// A page with the parameters, and, at the rank that has measured, a plot of each quantity with the measured times
+    /// and the fitted curves. `about` are lines about the measurement.
     #[must_use]
     pub fn page(&self, about: &[String]) -> String {
         let body = html! {

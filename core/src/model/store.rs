@@ -18,7 +18,7 @@ const ROWS: [&str; 8] =
 const MAX_NUMBERS: usize = 256;
 /// Maximum time in nanoseconds: about eleven days.
 const MAX_TIME_NS: f64 = 1e15;
-/// LoP must give valid times for up to this number of messages, for which it is always measured; beyond the measured
+/// Number of messages up to which LoP must yield valid times, and for which it is always measured; beyond the measured
 /// range its times are arbitrary.
 const FANS: u32 = 16;
 /// The name of the row of cut-offs.
@@ -63,7 +63,8 @@ fn of_table(table: &Table) -> Vec<f64> {
     table.0.iter().flat_map(|(bytes, time)| [*bytes as f64, *time]).collect()
 }
 
-/// The table of a row: whole numbers of bytes in ascending order, each with a time. No row means no time.
+/// Parses the table of a row: integral numbers of bytes in ascending order, each with a time. An empty row means that
+/// there is no time.
 fn table(row: &[f64]) -> Option<Table> {
     let (pairs, []) = row.as_chunks::<2>() else { return None };
     let is_size = |bytes: f64| bytes >= 0.0 && bytes.fract() == 0.0 && bytes < (1_u64 << f64::MANTISSA_DIGITS) as f64;
@@ -180,7 +181,6 @@ impl Models {
     }
 
     /// The models as text, with a line for each row.
-    #[must_use]
     pub(crate) fn lines(&self) -> String {
         let mut lines = CUT_OFFS.to_owned();
         self.transfers.iter().flat_map(Transfers::numbers).for_each(|value| lines += &format!(" {value}"));
@@ -201,15 +201,15 @@ impl Models {
         format!("{}\n{}", self.device, self.lines()).into_bytes()
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) returns; `None` if it is malformed, or a parameter is out of its bounds.
+    /// Parses the format of [`to_bytes`](Self::to_bytes); `None` if it is malformed, or a parameter is out of its
+    /// bounds.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (device, lines) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
         Self::parse(device, lines)
     }
 
-    /// Reads what [`lines`](Self::lines) returns; `None` if it is malformed, or a parameter is out of its bounds.
-    #[must_use]
+    /// Parses the format of [`lines`](Self::lines); `None` if it is malformed, or a parameter is out of its bounds.
     pub(crate) fn parse(device: &str, lines: &str) -> Option<Self> {
         let mut lines = lines.strip_suffix('\n')?.split('\n');
         let mut words = lines.next()?.split(' ');
@@ -237,7 +237,7 @@ impl Models {
         self.keep(settings, |_| true)
     }
 
-    /// Like [`store`](Self::store), but only if `replaces` returns true for the models that the file has.
+    /// Like [`store`](Self::store), but only if `replaces` returns true for the models in the file.
     pub(crate) fn keep(
         &self,
         settings: &Settings,
@@ -245,8 +245,9 @@ impl Models {
     ) -> Result<(PathBuf, String)> {
         const STORE: &str = "store models";
         let file = CacheFile::new(settings).ok_or_else(|| {
-            let e = Error::new(ErrorKind::Setting, STORE).cause("FARSIDE_CALIBRATION=off, or a user without a home");
-            e.remedy("set FARSIDE_CALIBRATION to a folder")
+            let e = Error::new(ErrorKind::Setting, STORE)
+                .cause("FARSIDE_CALIBRATION is off, or the user has no home directory");
+            e.remedy("set FARSIDE_CALIBRATION to a writable directory")
         })?;
         let kept = (file.file().to_owned(), file.identity().to_owned());
         let parse = |lines: &str| Self::parse(&self.device, lines);
@@ -255,7 +256,7 @@ impl Models {
         written.map(|()| kept.clone()).map_err(|e| {
             let remedy = match e.kind() {
                 io::ErrorKind::ResourceBusy => "measure again while the machine is idle",
-                _ => "set FARSIDE_CALIBRATION to a folder that can be written",
+                _ => "set FARSIDE_CALIBRATION to a writable directory",
             };
             Error::system(STORE, e).cause(kept.0.display().to_string()).remedy(remedy)
         })
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn models_come_back_from_text_and_from_a_file() {
+    fn models_round_trip_through_text_and_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path().to_str().unwrap());
         for models in [models(), Models { writes: None, transfers: None, ..models() }] {
@@ -326,7 +327,7 @@ mod tests {
             Models::load(&settings, "shm")
         };
         assert_eq!(load(&good), Some(models()));
-        // The last rows are empty, so shorter files are read as if they had them.
+        // The last rows are empty, so shorter files are parsed as if they had them.
         assert!((0..good.len()).step_by(7).all(|end| load(&good[..end]).is_none()));
         for (from, to) in [
             ("1234.5", "-1234.5"),
@@ -348,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_cannot_be_written_is_an_error_that_says_so() {
-        for (folder, cause) in [("/proc/farside", "/proc/farside/measured-"), ("off", "FARSIDE_CALIBRATION=off")] {
+    fn folder_that_cannot_be_written_is_an_error() {
+        for (folder, cause) in [("/proc/farside", "/proc/farside/measured-"), ("off", "FARSIDE_CALIBRATION is off")] {
             let e = models().store(&settings(folder)).unwrap_err().to_string();
             assert!(e.contains(cause) && e.contains("set FARSIDE_CALIBRATION"), "{e}");
         }

@@ -1,7 +1,7 @@
 //! Cut-offs of transfers between two nodes, from measured times of packed blocks, of one request for each block, and of
 //! gathered blocks.
 //!
-//! A notification travels with the last write, but is sent after packed data and lists only when the target has
+//! A notification is part of the last write, but after packed data and lists it is sent only when the target has
 //! acknowledged these. Lists on both sides are not posted, since the peer would have to post its own. Their time is
 //! estimated as that of a request to the peer, its answer, and gathered blocks, plus the cost of the blocks once more
 //! for scattering them.
@@ -9,7 +9,7 @@
 use super::link::{End, Way};
 use super::measure::quartile;
 use super::{PLogP, Table};
-use crate::calibration::crossing;
+use crate::calibration::crossover_length;
 use crate::device::CutOffs;
 use crate::error::Result;
 use crate::job::Job;
@@ -18,8 +18,8 @@ use crate::job::Job;
 const BLOCKS: [usize; 5] = [32, 128, 512, 2048, 8192];
 /// Number of blocks of a transfer.
 const COUNT: usize = 16;
-/// Maximum length of a message that may travel in packets although reads are faster: as much as a device buffers for
-/// messages that are not received yet.
+/// Maximum length of a message that may be sent in packets although reads are faster: the amount that a device buffers
+/// of messages that are not received yet.
 const LONGEST_IN_PACKETS: usize = 64 << 10;
 
 /// The measured cut-offs of transfers. Lengths are in bytes; `u64::MAX` if the second way is never faster.
@@ -31,7 +31,7 @@ pub struct Transfers {
     pub read_inter: u64,
 }
 
-/// Times in nanoseconds until 16 blocks of one length have arrived and the peer knows it.
+/// Times in nanoseconds until 16 blocks of one length have arrived and the peer is notified.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TransferTimes {
     /// Bytes of a block.
@@ -74,7 +74,7 @@ impl Samples {
             if is_over() {
                 return Ok(());
             }
-            samples.copy.push(copied(job, len));
+            samples.copy.push(copy_time(job, len));
             samples.message.push(end.stream(Way::MESSAGES, 1, 1, COUNT * len)?);
             samples.writes.push(end.stream(Way::WRITES, COUNT, 1, len)?);
             samples.gathered.push(end.stream(Way::WRITES, 1, COUNT, len)?);
@@ -114,7 +114,7 @@ impl Samples {
 }
 
 /// Time in which the processor copies [`COUNT`] blocks of a length, each followed by as many bytes, to consecutive memory.
-fn copied(job: &Job, len: usize) -> f64 {
+fn copy_time(job: &Job, len: usize) -> f64 {
     let (from, mut to) = (vec![1_u8; 2 * COUNT * len], vec![0_u8; COUNT * len]);
     let mut copy = || {
         for (from, to) in std::hint::black_box(&from).chunks_exact(2 * len).zip(to.chunks_exact_mut(len)) {
@@ -128,9 +128,9 @@ fn copied(job: &Job, len: usize) -> f64 {
     job.device().now().duration_since(begin).as_nanos() as f64
 }
 
-/// The cut-offs at which the times cross; `request` is the time in which a peer answers a request. Only times that grow
-/// with the number of blocks count, since the number differs from transfer to transfer; for lists also the request
-/// before them.
+/// The cut-offs at which the times cross; `request` is the time in which a peer answers a request. Of each time, only
+/// the part that grows with the number of blocks is compared, since the number differs from transfer to transfer; for
+/// lists also the request that precedes them.
 fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     // A transfer and its answers take this many halves of a request in addition to the time for the blocks.
     let by_block = |time: f64, halves: f64| (time - halves * request / 2.0).max(1.0);
@@ -139,7 +139,7 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     let from = |ways: &dyn Fn(&TransferTimes) -> [f64; 2]| {
         let most = usize::MAX / 2;
         let times: Vec<_> = times.iter().map(|t| (t.block, ways(t))).collect();
-        match crossing(&times, most) {
+        match crossover_length(&times, most) {
             never if never == most => u64::MAX,
             bytes => bytes as u64,
         }
@@ -147,7 +147,7 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     let gather_block = from(&|t| [packed(t), by_block(t.gathered, 1.0)]);
     let multi_w_block = from(&|t| [packed(t).min(lists(t)), by_block(t.writes, 1.0)]);
     let sgrs_block = from(&|t| [packed(t), lists(t)]);
-    // The longest block for which lists are used shows best how much they save per byte.
+    // The longest block for which lists are used shows most accurately how much they save per byte.
     let longest = times.iter().rfind(|t| (sgrs_block..multi_w_block).contains(&(t.block as u64)));
     let sgrs_bytes = longest.map_or(u64::MAX, |t| {
         let saved = (packed(t) - lists(t)) / (COUNT * t.block) as f64;
@@ -156,8 +156,9 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, ..now }
 }
 
-/// The minimum length of a message for which a read takes no longer than packets, which follow a request if the message
-/// is not eager. It is computed from a line through the times of each; `now` if there are too few times of either.
+/// The minimum length of a message for which a read takes no more time than packets (and the preceding request, if the
+/// message is not eager). It is computed from a line through the times of each; `now` if there are too few times of
+/// either.
 fn reads(gap: &Table, eager: usize, request: f64, now: u64) -> u64 {
     let (packets, reads): (Vec<_>, Vec<_>) =
         gap.0.iter().filter(|(bytes, _)| *bytes > 0).partition(|(bytes, _)| *bytes <= eager as u64);
@@ -204,7 +205,8 @@ mod tests {
     #[test]
     fn cut_offs_are_where_the_times_cross() {
         let found = cut_offs(&times(1000.0), 1000.0, CutOffs::UNMEASURED);
-        // Copies of 2 (20 + b / 10) ns for each block against 100, 30 and 60 ns.
+        // For each block of b bytes, packing and unpacking take 2 (20 + b / 10) ns, a separate write 100 ns, gathering
+        // 30 ns, and lists 60 ns.
         assert!(found.multi_w_block == u64::MAX && found.gather_block == 32, "{found:?}");
         assert!((60..140).contains(&found.sgrs_block), "{found:?}");
         assert_eq!(found.segment, CutOffs::UNMEASURED.segment);
@@ -213,7 +215,8 @@ mod tests {
         assert!((250..350).contains(&found.multi_w_block) && found.sgrs_block == u64::MAX, "{found:?}");
         let slow = |t: TransferTimes| TransferTimes { writes: 1e9, gathered: 1e9, lists: 1e9, ..t };
         let never = cut_offs(&times(1000.0).into_iter().map(slow).collect::<Vec<_>>(), 1000.0, CutOffs::UNMEASURED);
-        // Requests are expensive: lists pay if they save 40 + b / 5 - 60 ns for each block of b = 8192 bytes.
+        // Separate writes are expensive. A list saves 40 + b / 5 - 60 ns for each block of b = 8192 bytes, and is taken once the
+        // sum exceeds the cost of its request.
         let dear = |t: TransferTimes| TransferTimes { writes: 1e9, ..t };
         let found = cut_offs(&times(1000.0).into_iter().map(dear).collect::<Vec<_>>(), 1000.0, CutOffs::UNMEASURED);
         let bytes = 1000.0 * 8192.0 / (8192.0 / 5.0 - 20.0);

@@ -1,10 +1,10 @@
-//! Chooses the device of a job: shared memory if all ranks are on one node; verbs, or tcp without an HCA, if each is on its
-//! own; and both if some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so
-//! they decide alike.
+//! Chooses the device of a job: shared memory if all ranks are on one node; verbs, or tcp without an HCA, if each rank
+//! is on a node of its own; and both if some ranks share a node; or the devices of a list. All ranks decide by the same
+//! endpoint addresses, so they make the same decision.
 //!
-//! Ranks of one machine that may not map each other's memory (other users or user namespaces, programs that their user may
-//! not read) count as ranks of several nodes. Where the system refuses shared memory otherwise, to any rank, all ranks do
-//! without it. Rank 0 logs both.
+//! Ranks of one machine that may not map each other's memory (different users or user namespaces, programs that their
+//! user may not read) count as ranks of several nodes. If the system refuses shared memory to any rank for another
+//! reason, no rank uses it. Rank 0 logs both cases.
 
 pub(crate) mod group;
 mod list;
@@ -22,10 +22,11 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     if settings.device == DeviceChoice::Sim {
         let e = Error::new(ErrorKind::Unsupported, "open a device").rank(me).device("sim");
-        let e = e.cause("this program starts ranks of its own, and a simulation runs all ranks in one process");
-        return Err(
-            e.remedy("start it by Job::run; MPI programs cannot be simulated, since ranks would share their statics")
-        );
+        let e = e.cause("a simulation runs all ranks in one process, but this program's ranks are separate processes");
+        return Err(e.remedy(
+            "run the simulation with `Job::run`; MPI programs cannot be simulated, because their ranks would share static \
+             variables",
+        ));
     }
     match settings.device {
         DeviceChoice::Verbs => return open_verbs(bootstrap, settings),
@@ -65,7 +66,8 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         None => {
             let kinds = between(bootstrap, settings)?;
             if me == 0 && nodes.divide_a_machine() {
-                let remedy = "they do in one user and PID namespace, as one user who may read their program";
+                let remedy =
+                    "to share memory, start them in one user and PID namespace, as one user who may read their program";
                 tracing::warn!(
                     "ranks of one machine do not share memory, so {} connects them: {remedy}",
                     names(&kinds)
@@ -83,18 +85,18 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
 }
 
-/// Devices, in words.
+/// Names of devices, for messages.
 fn names(kinds: &[ListedKind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ")
 }
 
-/// Whether an error means that the system does not offer this process something: then another device may work.
+/// Whether an error means that the system does not provide a resource to this process: then another device may work.
 fn is_refusal(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Forbidden | ErrorKind::System | ErrorKind::Unsupported)
 }
 
-/// Maps the segments of all ranks. If the device may be another one, a rank that cannot do so is not an error: all
-/// ranks get the inner error, with the cause at that rank. Collective; one fence.
+/// Maps the segments of all ranks. If the device may be replaced by another one, a rank that cannot map them is not an
+/// error: all ranks get the inner error, with the cause at that rank. Collective; one fence.
 fn map(
     prepared: &shm::Prepared,
     addresses: &[Vec<u8>],
@@ -108,13 +110,13 @@ fn map(
         }
         mapped => Ok(mapped?),
     };
-    // Every rank maps all segments before a rank may end and its segment goes.
+    // Every rank maps all segments before a rank may end and remove its segment.
     bootstrap.fence()?;
     Ok(mapped.and_then(|peers| if peers.are_refused() { Err(None) } else { Ok(peers) }))
 }
 
-/// Opens the devices between nodes also for ranks of one node, as the system refuses shared memory to a rank, which is this
-/// one if `own` is its error. Collective; at least two fences.
+/// Opens inter-node devices for all ranks, including those on the same node, because some rank was refused shared
+/// memory. `own` is the error if this is that rank. Collective; at least two fences.
 fn without_shared_memory(
     bootstrap: &mut dyn Bootstrap,
     settings: &Settings,
@@ -135,15 +137,15 @@ fn without_shared_memory(
     opened.map_err(|e| e.because(&format!("without shared memory ({reason})")))
 }
 
-/// The devices between nodes that a job uses unless one is chosen: verbs if all ranks have a port, tcp if none has one, else
-/// both. Collective; one fence.
+/// The inter-node devices that a job uses unless one is chosen: verbs if all ranks have a port, tcp if none has one,
+/// else both. Collective; one fence.
 fn between(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Vec<ListedKind>> {
     if settings.verbs_device != "auto" {
         return Ok(vec![ListedKind::Verbs]);
     }
     let port = probe_verbs(bootstrap.rank(), settings);
     if let Err(e) = &port {
-        tracing::info!("without verbs: {e}");
+        tracing::info!("verbs is not used: {e}");
     }
     let ports = exchange(bootstrap, "port", &[u8::from(port.is_ok())])?;
     let has = |port: u8| ports.iter().any(|other| other[..] == [port]);
@@ -179,7 +181,7 @@ fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<
     Ok(Box::new(prepared.connect(&addresses)?))
 }
 
-/// Reports why rank `rank` has no port.
+/// Returns the reason why rank `rank` has no port as an error.
 #[cfg(feature = "verbs")]
 fn probe_verbs(rank: u32, settings: &Settings) -> Result<()> {
     verbs::has_port(rank, settings)

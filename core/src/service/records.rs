@@ -4,7 +4,7 @@
 //!
 //! Accumulates for one target are batched as records of offset and operand. A packet of records is sent when it is
 //! full, and by the closing call. The target applies records in the order of issue, with the function of the region.
-//! The last packet carries the notification of the closing call, or requests an answer, which means that all records
+//! The last packet contains the notification of the closing call, or requests an answer, which means that all records
 //! before it have been applied.
 //!
 //! | accumulates of one rank to one target, in one epoch | messages |
@@ -21,7 +21,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, OnComplete, Sink};
-use crate::device::code::{self, Effect, SWAP, operand_len};
+use crate::device::code::{self, COMPARE_SWAP, Effect, operand_len};
 use crate::device::{Change, Update};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -32,24 +32,24 @@ use crate::wire::{Reader, Writer};
 /// First byte of the header of a packet of records, and of an answer.
 const RECORDS: u8 = 1;
 const ANSWER: u8 = 2;
-/// Bytes of the header of records.
+/// Number of bytes of the header of records.
 const HEADER: usize = 22;
 /// Header value for a packet without a notification, instead of a cell.
 const NO_CELL: u8 = u8::MAX;
-/// Bytes of a record before its operand: code, length, offset.
+/// Number of bytes of a record before its operand: code, length, offset.
 const RECORD: usize = 16;
 /// Flag in the length of a record that requests its previous values.
 const FETCHES: u32 = 1 << 31;
-/// Largest total size of the records, and of the previous values, of a packet: the largest MTU of RDMA networks less
+/// Maximum total size of the records, and of the previous values, of a packet: the largest MTU of RDMA networks less
 /// the headers.
 const MAX_BYTES: usize = 4096 - am::MAX_HEADER;
 
-/// Bytes of records that fit into a packet.
+/// Number of bytes of records that fit into a packet.
 fn room(job: &Messenger) -> usize {
     am::room(job, HEADER).min(MAX_BYTES)
 }
 
-/// Whether packets have room for records.
+/// Whether records fit into packets of the device.
 #[must_use]
 pub fn has_room(job: &Messenger) -> bool {
     room(job) >= 8 * RECORD
@@ -64,7 +64,7 @@ unsafe fn append(update: &Update, batch: &mut Batch, most: usize) -> usize {
     let Some(free) = most.checked_sub(batch.records.len() + RECORD) else { return 0 };
     let mut len = update.len;
     if operand_len(code, len) > free {
-        len = if code == SWAP { 0 } else { free };
+        len = if code == COMPARE_SWAP { 0 } else { free };
     }
     if fetches {
         len = len.min(most - batch.old_len);
@@ -101,15 +101,15 @@ pub struct RecordQueue {
     peer: u32,
     handler: u16,
     alignment: usize,
-    /// The address of the memory, if it is mapped whole.
+    /// The address of the memory, if it is completely mapped.
     mapped: Option<NonNull<u8>>,
     batch: RefCell<Batch>,
     unanswered: Rc<Cell<usize>>,
 }
 
 impl RecordQueue {
-    /// The queue to rank `peer`, where `handler` passes messages to [`Records::receive`], and the address of the region
-    /// is `alignment` modulo 16; `mapped`: its address here, if it is mapped whole.
+    /// The queue to rank `peer`, whose `handler` passes messages to [`Records::receive`]; the address of the region
+    /// there is `alignment` modulo 16; `mapped`: the region's address at this rank, if it is completely mapped.
     #[must_use]
     pub fn new(peer: u32, handler: u16, alignment: usize, mapped: Option<NonNull<u8>>) -> Self {
         Self { peer, handler, alignment, mapped, ..Self::default() }
@@ -145,7 +145,7 @@ pub struct ServedMemory {
     pub state: Rc<Cell<ExposureState>>,
 }
 
-/// Whether messages may change memory.
+/// Whether messages may change the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExposureState {
     /// No: this rank may hold references to the memory, and has not exposed it since.
@@ -200,26 +200,32 @@ impl Records {
         Self { memory, accumulate, cells, me, last, awaited, wrong }
     }
 
-    /// Makes an accumulate or a compare-and-swap of this rank's own memory or of mapped memory, or batches it. Returns
-    /// `false`, and does nothing, for a fetch-and-add of a word, and for an accumulate of the code of compare-and-swaps,
-    /// which every device refuses. Batched records are complete at the target when [`send`](Self::send) has sent them and
-    /// no answer is outstanding, or with the notification that they carry. Answers come to `reply`.
+    /// Applies an accumulate or a compare-and-swap to this rank's own memory or to mapped memory, or batches it.
+    /// Returns `false`, and does nothing, for a fetch-and-add of a word, and for an accumulate with the code of
+    /// compare-and-swaps, which every device rejects. Batched records are complete at the target when
+    /// [`send`](Self::send) has sent them and no answer is outstanding, or with the notification that their packet
+    /// contains. Answers are sent to the handler `reply`.
     ///
     /// # Safety
-    /// The target has the range, mapped as its queue states, and exposes it until the update is complete; the operand is
-    /// valid during the call, and `old` until then or until [`forget`](Self::forget).
+    /// The target has the range, mapped as its queue states, and exposes it until the update is complete; the operand
+    /// is valid during the call, and `old` until then or until [`forget`](Self::forget).
     ///
     /// # Errors
-    /// `Misaligned` for a misaligned or malformed operation; `Limit` for elements that no packet has room for; those of
-    /// [`am::send`].
+    /// `Misaligned` for a misaligned or malformed operation; `Limit` for elements that do not fit into a packet; those
+    /// of [`am::send`].
     pub unsafe fn add(&self, job: &Messenger, to: &RecordQueue, reply: u16, whole: &Update) -> Result<bool> {
-        if matches!(whole.change, Change::Add(_)) || whole.code() == SWAP && !whole.is_integer() {
+        if matches!(whole.change, Change::Add(_)) || whole.code() == COMPARE_SWAP && !whole.is_integer() {
             return Ok(false);
         }
         let mut rest = *whole;
         let refused = |kind| {
             let e = Error::new(kind, whole.name()).rank(job.rank()).peer(to.peer);
-            e.cause(format!("{} bytes in elements of {} at offset {}", whole.len, whole.element(), whole.at.offset))
+            e.cause(format!(
+                "an accumulate of {} bytes is not a whole number of elements of {} bytes, at offset {}",
+                whole.len,
+                whole.element(),
+                whole.at.offset
+            ))
         };
         let size = rest.element();
         if !rest.is_whole() || !(to.alignment + rest.at.offset).is_multiple_of(size) {
@@ -305,11 +311,11 @@ impl Records {
     pub fn check(&self) -> Result<()> {
         self.wrong.take().map_or(Ok(()), |source| {
             let e = Error::new(ErrorKind::Protocol, "accumulate").peer(source);
-            Err(e.cause("the answer has previous values that were not requested"))
+            Err(e.cause("the answer contains previous values that were not requested"))
         })
     }
 
-    /// Abandons all requests: no previous values are written any more.
+    /// Abandons all requests: no previous values are written afterwards.
     pub fn forget(&self) {
         for (_, awaited) in self.awaited.borrow_mut().drain() {
             awaited.open.set(0);
@@ -320,7 +326,7 @@ impl Records {
     pub fn receive(self: &Rc<Self>, m: &Message<'_>) -> Delivery {
         self.take(m).unwrap_or_else(|| {
             tracing::error!(
-                "malformed accumulates of {} bytes from rank {}, or for memory that is not exposed: dropped",
+                "dropped {} bytes of accumulates from rank {}: malformed, or for memory that is not exposed",
                 m.len,
                 m.source
             );
@@ -349,7 +355,7 @@ impl Records {
                     return Some(Delivery::Done);
                 }
                 let source = m.source;
-                // The notification lets this rank leave its closing call, so the answer is sent first.
+                // The notification lets this rank return from its closing call, so the answer is sent first.
                 let then = move |job: &Messenger, _| {
                     let header = Writer::new().u8(ANSWER).u32(number).done();
                     // SAFETY: the previous values go to the handler at `source` that requested them.

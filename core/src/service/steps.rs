@@ -1,25 +1,33 @@
 #![allow(unsafe_code)]
-//! Accumulates and compare-and-swaps that a device cannot do in one request, by steps in which the target takes no
-//! part. There is one atomic domain per element size: all operations on elements of a size are atomic with respect to
+//! Accumulates and compare-and-swaps that a device cannot execute in one request, by steps that do not involve the
+//! target. There is one atomic domain per element size: all operations on elements of a size are atomic with respect to
 //! each other.
 //!
-//! | element | by | requests without contention |
+//! | elements | by | requests without contention |
 //! |---|---|---|
-//! | 8 bytes, integer sum | fetch-add | one an element |
-//! | 8 bytes, compare and swap | compare-swap | one |
-//! | 8 bytes, read (no-op) | a read; fetch-adds of 0 while an atomic that is no step is in progress, which a read may overtake | one, or one an element |
-//! | 8 bytes, anything else | read, then compare-swap until no other update came between | one, and one an element |
+//! | one of 8 bytes, integer sum | fetch-add | one |
+//! | one of 8 bytes, compare and swap | compare-swap | one |
+//! | one of 8 bytes, any other update | read, then compare-swap until no other update intervened | two |
+//! | read (no-op), 8 bytes each | a read; fetch-adds of 0 while an atomic that is not a step is in progress, which a read may overtake | one, or one per element |
+//! | several of 8 bytes | lock word of the region, read, write, unlock | four for up to 64 KiB |
+//! | the same, if the lock word is shared | as single elements, after one read of 2 KiB | one per element, and one for each 2 KiB |
 //! | 1, 2, 4 bytes, and unknown | lock word of the region, read, write, unlock | four for up to 64 KiB |
 //!
 //! The device's atomics change the 8 bytes of an element and no others. Small elements need the lock, because an atomic
-//! on a word would change their neighbours as well. The processor changes neither: the atomics of an HCA need not be
-//! coherent with it, so an origin's own memory is also updated through the device.
+//! on a word would change their neighbours as well. Processors never update elements: the atomics of an HCA need not be
+//! coherent with theirs, so an origin's own memory is also updated through the device.
 //!
 //! The lock is a ticket lock (Mellor-Crummey and Scott 1991) in one word: an origin takes a ticket by adding one to the
-//! upper half, and waits until the lower half equals its ticket. So a rank far from the word is not starved by ranks
-//! near it.
+//! upper half, and waits until the lower half, without its lowest bit, equals its ticket. So a rank with a long latency
+//! to the word is not starved by ranks with a short one.
 //!
-//! Updates by one origin at one target are done one after another, in posting order. The unlock is an atomic too: a
+//! An atomic must not fall between the read and the write of several elements. So before the first atomic on an element
+//! of a region, an origin takes the lock and sets the lowest bit of the word, unless that is set: the word is shared
+//! from then on, and several elements are also updated by atomics. Ranks that take the lock later see the bit. This
+//! costs an origin two requests for each region. It does not concern [`Change::Add`], which is for words that no
+//! accumulate changes, nor regions without an accumulate function.
+//!
+//! Updates by one origin at one target are executed one after another, in posting order. The unlock is an atomic too: a
 //! plain write could fall between the read and the write of another origin's fetch-and-add.
 
 #[cfg(test)]
@@ -27,12 +35,13 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::update::{Stage, SteppedUpdate, UpdateKind};
-use crate::device::code::SWAP;
+use super::update::{SHARED, Stage, SteppedUpdate, TICKET, UpdateKind};
+use crate::device::code::COMPARE_SWAP;
 use crate::device::{
     Block, Capabilities, Change, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Range, Region,
     Registration, RemoteRegion, Sleep, Update, Waker, WorkRequest, code, forward, imports,
@@ -44,21 +53,17 @@ use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 
-/// Lock words of a rank, one cache line each; regions share them.
+/// Number of lock words of a rank, one cache line each; regions share them.
 const LOCKS: u64 = 64;
 const LINE: usize = 64;
-/// One ticket, in the upper half of a lock word.
-const TICKET: u64 = 1 << 32;
-/// Polls to skip before the lock word is read again, per rank in line between the holder and this one.
-const TURNS: u32 = 16;
 /// Marks the ids of the requests of steps; the lower bits hold the peer.
 const STEP: u64 = 1 << 62;
-/// Marks the ids of atomics that are no steps.
+/// Marks the ids of atomics that are not steps.
 const ATOMIC: u64 = 1 << 61;
 /// Maximum number of queued updates per peer.
 const MAX_UPDATES: usize = 1024;
 
-/// A peer's region, as the steps need it.
+/// A peer's region, with the data that the steps need.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     peer: u32,
@@ -67,6 +72,8 @@ struct Target {
     /// Address of the region modulo 16.
     alignment: usize,
     lock: Place,
+    /// Whether elements of 8 bytes are known to be updated only by atomics.
+    shared: bool,
 }
 
 impl imports::ImportedRegion for Target {
@@ -92,7 +99,7 @@ pub(crate) struct Steps {
     targets: RefCell<FxHashMap<u64, Target>>,
     /// Updates by peer, in posting order. They do not move while requests point into them.
     updates: RefCell<BTreeMap<u32, VecDeque<Box<SteppedUpdate>>>>,
-    /// Number of atomics in progress that are no steps. A cancelled one is counted for ever.
+    /// Number of atomics in progress that are not steps. A cancelled one stays counted forever.
     atomics: Cell<usize>,
     polling: Cell<bool>,
 }
@@ -117,16 +124,24 @@ impl Steps {
         Error::new(kind, operation).peer(peer).device(self.capabilities.name)
     }
 
-    /// Returns the key of this rank's lock words.
-    fn lock_key(&self) -> Result<Vec<u8>> {
-        let mut locks = self.locks.borrow_mut();
-        if locks.is_none() {
-            *locks = Some(self.inner.allocate(Region::allocated(LOCKS as usize * LINE))?);
+    /// Returns the key of this rank's lock words, and the offset of the lock word of a new region: an unshared word, if
+    /// there is one.
+    fn lock_key(&self, handle: u64) -> Result<(Vec<u8>, u64)> {
+        if self.locks.borrow().is_none() {
+            let locks = self.inner.allocate(Region::allocated(LOCKS as usize * LINE))?;
+            self.locks.replace(Some(locks));
         }
-        Ok(locks.as_ref().map(|l| l.key.clone()).unwrap_or_default())
+        let locks = self.locks.borrow();
+        let Some(Registration { base, key, .. }) = &*locks else { return Ok((Vec::new(), 0)) };
+        let at = |lock: u64| lock % LOCKS * LINE as u64;
+        // SAFETY: a word of the registration. Relaxed: only this choice depends on it.
+        let word = |at: u64| unsafe { AtomicU64::from_ptr(base.add(at as usize).cast()) }.load(Ordering::Relaxed);
+        let free = (handle..handle + LOCKS).map(at).find(|at| word(*at) & SHARED == 0);
+        Ok((key.clone(), free.unwrap_or(at(handle))))
     }
 
-    /// Checks that `len` bytes in elements of `size` lie inside the region at a place of `peer`; returns the region.
+    /// Checks that `len` bytes in elements of `size` lie inside the region at a remote address of `peer`; returns the
+    /// region.
     fn target(&self, operation: &'static str, peer: u32, at: Place, len: usize, size: usize) -> Result<Target> {
         let checked = || {
             let targets = self.targets.borrow();
@@ -162,7 +177,7 @@ impl Steps {
         Ok(Posted::Pending)
     }
 
-    /// Posts one request of a step; returns whether the device has taken it.
+    /// Posts one request of a step; returns whether the device has accepted it.
     ///
     /// # Safety
     /// The request's memory belongs to an update, which is kept until the request is complete.
@@ -175,7 +190,7 @@ impl Steps {
         }
     }
 
-    /// Posts the requests of an update's stage, as far as there is room.
+    /// Posts the requests of an update's stage, as far as there is queue space.
     fn advance(&self, peer: u32, u: &mut SteppedUpdate) {
         if u.pause > 0 {
             u.pause -= 1;
@@ -186,47 +201,27 @@ impl Steps {
     }
 
     fn post_stage(&self, peer: u32, u: &mut SteppedUpdate) -> Result<()> {
-        let (piece, place, lock) = (u.piece(), u.place(0), u.lock);
-        // SAFETY, of all below: the memory belongs to the update, whose box is kept while requests are open.
-        match u.stage {
-            Stage::Lock => {
-                let old = std::ptr::from_mut(u.lock_word(false));
-                // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::fetch_add(lock, TICKET, old)) }?;
-                u.open += usize::from(u.posted);
-            }
-            Stage::Wait => {
-                let into = [Block { base: std::ptr::from_mut(u.lock_word(false)).cast(), len: 8 }];
-                // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::read(&into, lock)) }?;
-                u.open += usize::from(u.posted);
-            }
-            Stage::Read => {
-                let into = [Block { base: u.data().as_mut_ptr(), len: piece }];
-                // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::read(&into, place)) }?;
-                u.open += usize::from(u.posted);
-            }
-            Stage::Change => self.post_changes(peer, u)?,
-            Stage::WriteBack => {
-                let from = [Block::of(u.data().as_ptr(), piece)];
-                // SAFETY: see above.
-                if unsafe { self.step(peer, Operation::write(&from, place)) }? {
-                    u.open += 1;
-                    u.turn_to(Stage::Unlock);
-                    // The unlock can be posted at once: an atomic is executed after the writes before it.
-                    return self.post_stage(peer, u);
-                }
-            }
-            Stage::Unlock => {
-                // Adding 1 to a lower half of all ones carries into the upper half; subtracting one ticket cancels the
-                // carry.
-                let add = if u.ticket == u32::MAX { 1u64.wrapping_sub(TICKET) } else { 1 };
-                let old = std::ptr::from_mut(u.lock_word(true));
-                // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::fetch_add(lock, add, old)) }?;
-                u.open += usize::from(u.posted);
-            }
+        let (piece, place, lock, stage) = (u.piece(), u.place(0), u.lock, u.stage);
+        let word = std::ptr::from_mut(u.lock_word(stage == Stage::Unlock));
+        let local = match stage {
+            Stage::Wait => [Block { base: word.cast(), len: 8 }],
+            _ => [Block { base: u.data().as_mut_ptr(), len: piece }],
+        };
+        let operation = match stage {
+            Stage::Change => return self.post_changes(peer, u),
+            Stage::Lock => Operation::fetch_add(lock, TICKET, word),
+            Stage::Wait => Operation::read(&local, lock),
+            Stage::Read => Operation::read(&local, place),
+            Stage::WriteBack => Operation::write(&local, place),
+            Stage::Unlock => Operation::fetch_add(lock, u.unlocking(), word),
+        };
+        // SAFETY: the memory belongs to the update, whose box is kept while requests are open.
+        u.posted = unsafe { self.step(peer, operation) }?;
+        u.open += usize::from(u.posted);
+        if stage == Stage::WriteBack && u.posted {
+            // The unlock can be posted at once: an atomic is executed after the writes before it.
+            u.turn_to(Stage::Unlock);
+            return self.post_stage(peer, u);
         }
         Ok(())
     }
@@ -292,7 +287,7 @@ impl Steps {
         false
     }
 
-    /// Evaluates the results of a stage and turns to the next; returns whether the update has ended.
+    /// Evaluates the results of a stage and starts the next one; returns whether the update has ended.
     fn after(&self, peer: u32, u: &mut SteppedUpdate) -> bool {
         let piece = u.piece();
         match u.stage {
@@ -301,10 +296,14 @@ impl Steps {
                 if u.stage == Stage::Lock {
                     u.ticket = (word / TICKET) as u32;
                 }
-                let before = u.ticket.wrapping_sub(word as u32);
-                // The minimum bounds the pause to 256 ranks in line, even if a peer has damaged the word.
-                u.pause = TURNS * before.saturating_sub(1).min(255);
-                u.turn_to(if before == 0 { Stage::Read } else { Stage::Wait });
+                let next = u.enter(word);
+                u.turn_to(next);
+                return false;
+            }
+            Stage::Unlock if !u.is_locked() => {
+                // The word is shared now.
+                self.targets.borrow_mut().get_mut(&u.at.region).into_iter().for_each(|target| target.shared = true);
+                u.begin();
                 return false;
             }
             Stage::Read if u.is_locked() => {
@@ -348,16 +347,16 @@ impl Steps {
         false
     }
 
-    /// Changes the elements of the piece; `false` if there is nothing to write back.
+    /// Changes the elements of the segment; `false` if there is nothing to write back.
     fn apply(&self, peer: u32, u: &mut SteppedUpdate) -> bool {
         let (piece, done, data) = (u.piece(), u.done, u.data().as_mut_ptr());
         let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
-        // SAFETY: `data` is the piece, aligned as at the target, and no request uses it now; operand and previous values
-        // are private and have the update's length.
+        // SAFETY: `data` is the segment, aligned as at the target, and no request uses it now; operand and previous
+        // values are private and have the update's length.
         let applied = unsafe { Change::of(u.code, &u.operand[done..]).apply(u.accumulate, data, former, piece) };
         if let Err(kind) = applied {
             let e = self.fail(kind, "accumulate", peer);
-            u.error = Some(e.cause(format!("offset {}", u.at.offset + done)));
+            u.error = Some(e.cause(format!("the element at offset {}", u.at.offset + done)));
         }
         applied.is_ok()
     }
@@ -378,7 +377,7 @@ impl Steps {
         sink(Event::Completed { id, result });
     }
 
-    /// Posts an accumulate, or a compare-and-swap that the device does not have.
+    /// Posts an accumulate, or a compare-and-swap that the device does not support.
     ///
     /// # Safety
     /// The contract of [`Device::post`].
@@ -395,32 +394,37 @@ impl Steps {
         };
         let fail = |kind, cause: &str| Err(self.fail(kind, a.name(), peer).cause(cause));
         let is_swap = a.is_integer();
-        if !is_swap && a.code() == SWAP {
-            return fail(ErrorKind::Misaligned, "reserved accumulate code: it marks a compare-and-swap");
+        if !is_swap && a.code() == COMPARE_SWAP {
+            return fail(ErrorKind::Misaligned, "this accumulate code is reserved: it marks a compare-and-swap");
         }
         let target = self.target(a.name(), peer, a.at, a.len, a.element())?;
         if is_swap && !a.is_whole() {
-            return fail(ErrorKind::BadArgument, &format!("an integer of {} bytes", a.len));
+            return fail(
+                ErrorKind::BadArgument,
+                &format!("integers of {} bytes are not supported, only of 1, 2, 4 or 8", a.len),
+            );
         }
         if a.len == 0 {
             return post(Operation::write(&[], a.at), request.id);
         }
         if !is_swap && target.accumulate.is_none() {
-            return fail(ErrorKind::Unsupported, "the region was imported without a function for accumulates");
+            return fail(ErrorKind::Unsupported, "the region was imported without an accumulate function");
         }
         let effect = code::effect(a.code());
+        // Whether atomics may change the elements now.
+        let is_shared = target.shared || target.accumulate.is_none();
         let kind = match effect {
             _ if a.element() != 8 || !a.len.is_multiple_of(8) => UpdateKind::Locked,
             _ if is_swap => UpdateKind::Swap,
             code::Effect::Add => UpdateKind::Add,
-            code::Effect::Read if self.atomics.get() > 0 => UpdateKind::Add,
+            code::Effect::Read if is_shared && self.atomics.get() > 0 => UpdateKind::Add,
             code::Effect::Read => UpdateKind::Read,
             code::Effect::Other => UpdateKind::Words,
         };
-        // One atomic of the device needs no queue, unless it would overtake updates.
-        if a.len == 8 && self.is_idle(peer) {
+        // One atomic of the device need not be queued, unless it would overtake updates.
+        if a.len == 8 && is_shared && self.is_idle(peer) {
             match a.change {
-                Change::Swap { .. } => return atomic(request.operation),
+                Change::CompareSwap { .. } => return atomic(request.operation),
                 Change::Accumulate { operand, .. } if effect == code::Effect::Add => {
                     // SAFETY: the operand has 8 bytes.
                     let add = unsafe { operand.cast::<u64>().read_unaligned() };
@@ -429,9 +433,10 @@ impl Steps {
                 _ => {}
             }
         }
+        let kinds = if is_shared || kind == UpdateKind::Read { (kind, kind) } else { (UpdateKind::Locked, kind) };
         let at_target = (target.accumulate, target.lock, target.alignment + a.at.offset);
         // SAFETY: the operand is valid by the contract.
-        let mut update = unsafe { SteppedUpdate::new(request.id, a, kind, at_target) };
+        let mut update = unsafe { SteppedUpdate::new(request.id, a, kinds, at_target) };
         update.notify = request.notify;
         if !is_swap {
             self.inner.own_stats().add(Kind::Copy, a.len);
@@ -449,7 +454,7 @@ impl Steps {
         Ok(handle)
     }
 
-    /// Advances updates that wait for room, and reports those that have ended.
+    /// Advances updates that wait for queue space, and reports those that have ended.
     fn drive(&self, completions: &[(u32, Result<()>)], sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let mut ended = Vec::new();
         for (peer, result) in completions {
@@ -478,19 +483,20 @@ impl Steps {
             if unsafe { self.inner.post(&request) }? != Posted::Busy {
                 return Ok(());
             }
-            // A busy device makes room when the request is posted again.
+            // A busy device frees queue space when the request is posted again.
             self.inner.check_peers(PeerCheck::Alive)?;
             std::thread::yield_now();
         }
     }
 
-    /// Whether an update waits for room in the device, which no completion announces.
+    /// Whether an update waits for queue space in the device, which no completion announces.
     fn needs_poll(&self) -> bool {
         self.updates.borrow().values().any(|queue| queue.front().is_some_and(|u| !u.posted))
     }
 }
 
-// SAFETY: hands on what the device below names; its own steps use words of the window and buffers that it keeps.
+// SAFETY: passes on the memory that the inner device returns; its own steps use words of the window and buffers that it
+// keeps.
 unsafe impl Device for Steps {
     forward!(inner: peers_can_map, sealed, wake, waker, now, compute, stats, check_peers, leave);
 
@@ -501,7 +507,7 @@ unsafe impl Device for Steps {
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
         let mut made = unsafe { self.inner.register(region) }?;
-        let lock = match self.lock_key() {
+        let (lock, offset) = match self.lock_key(made.handle) {
             Ok(lock) => lock,
             Err(e) => {
                 // SAFETY: no peer has the key yet.
@@ -510,7 +516,7 @@ unsafe impl Device for Steps {
             }
         };
         let key = Writer::new().u8((made.base.addr() % 16) as u8).bytes(&made.key).bytes(&lock);
-        made.key = key.u64(made.handle % LOCKS * LINE as u64).done();
+        made.key = key.u64(offset).done();
         Ok(made)
     }
 
@@ -527,7 +533,8 @@ unsafe impl Device for Steps {
         let (lock, offset) = lock.ok_or_else(malformed)?;
         let region = self.inner.import(peer, key, accumulate)?;
         let lock = Place { region: self.peer_lock(peer, lock)?, offset: offset as usize };
-        let target = Target { peer, len: region.len, accumulate, alignment: usize::from(alignment), lock };
+        let target =
+            Target { peer, len: region.len, accumulate, alignment: usize::from(alignment), lock, shared: false };
         self.targets.borrow_mut().insert(region.handle, target);
         Ok(RemoteRegion { steps: true, ..region })
     }

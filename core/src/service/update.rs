@@ -7,9 +7,17 @@ use crate::device::{Place, Update};
 use crate::error::Error;
 use crate::memory::keys::AccumulateFn;
 
-/// Elements of 8 bytes in one piece.
+/// One ticket, in the upper half of a lock word.
+pub(super) const TICKET: u64 = 1 << 32;
+/// One released ticket, in the lower half of a lock word.
+const RELEASED: u32 = 2;
+/// Bit of a lock word: elements of 8 bytes are updated by atomics.
+pub(super) const SHARED: u64 = 1;
+/// Number of polls to skip before the lock word is read again, per rank that waits between the holder and this rank.
+const TURNS: u32 = 16;
+/// Number of elements of 8 bytes in one segment.
 const WORDS: usize = 256;
-/// Bytes of one piece that is read, or updated under the lock.
+/// Number of bytes of one segment that is read, or updated under the lock.
 const PIECE: usize = (64 << 10) - 128;
 
 /// How an update changes the elements.
@@ -50,9 +58,11 @@ pub(super) struct SteppedUpdate {
     /// Id of the request; `None` once it has been cancelled.
     pub(super) id: Option<u64>,
     pub(super) at: Place,
-    /// The lock word that guards elements of less than 8 bytes.
+    /// The lock word of its region.
     pub(super) lock: Place,
     pub(super) kind: UpdateKind,
+    /// The update's kind if the lock word is shared.
+    pub(super) shared_kind: UpdateKind,
     pub(super) code: u32,
     pub(super) accumulate: Option<AccumulateFn>,
     pub(super) operand: Vec<u8>,
@@ -61,50 +71,53 @@ pub(super) struct SteppedUpdate {
     pub(super) len: usize,
     pub(super) notify: Option<(Place, u64)>,
     pub(super) former: Vec<u8>,
-    /// Bytes of the pieces completed so far.
+    /// Number of bytes of the segments completed so far.
     pub(super) done: usize,
     pub(super) stage: Stage,
     /// Whether all requests of the stage have been posted; `open` counts those not yet complete.
     pub(super) posted: bool,
     pub(super) open: usize,
-    /// The current piece as read, from `start` on, which gives the elements the same address modulo 16 as at the
+    /// The current segment as read, from `start` on, which gives the elements the same address modulo 16 as at the
     /// target.
     data: Box<[u8]>,
     start: usize,
-    /// Per element of the current piece, the value that its atomic found; the last two are the lock's.
+    /// Per element of the current segment, the value that its atomic found; the last two are the lock's.
     pub(super) found: Vec<u64>,
-    /// Elements of the current piece that are to be changed; `under_way` holds those whose atomic is posted.
+    /// Elements of the current segment that are to be changed; `under_way` holds those whose atomic is posted.
     pub(super) pending: VecDeque<usize>,
     pub(super) under_way: Vec<usize>,
     /// Ticket of the lock, and polls to skip before the lock word is read again.
     pub(super) ticket: u32,
     pub(super) pause: u32,
+    /// Whether the update makes the lock word shared when it releases the lock.
+    pub(super) shares: bool,
     pub(super) error: Option<Error>,
 }
 
 impl SteppedUpdate {
-    /// Creates the update of an accumulate, by `accumulate`, under the lock at `lock`. The address of its elements at
-    /// the target is `alignment` modulo 16.
+    /// Creates the update of an accumulate, by `accumulate`, under the lock at `lock`, of the first of `kinds`, or of
+    /// the second if the lock word is shared. The address of its elements at the target is `alignment` modulo 16.
     ///
     /// # Safety
     /// The operand is valid for reads.
     pub(super) unsafe fn new(
         id: u64,
         a: &Update,
-        kind: UpdateKind,
+        (kind, shared_kind): (UpdateKind, UpdateKind),
         (accumulate, lock, alignment): (Option<AccumulateFn>, Place, usize),
     ) -> Self {
         let &Update { at, len, old, .. } = a;
         let mut operand = Vec::new();
         // SAFETY: valid by the contract.
         unsafe { a.append_operand(len, &mut operand) };
-        // An operation that only reads has none.
+        // An operation that only reads has no operand.
         operand.resize(operand.len().max(len), 0);
         let mut update = Self {
             id: Some(id),
             at,
             lock,
             kind,
+            shared_kind,
             code: a.code(),
             accumulate,
             operand,
@@ -123,6 +136,7 @@ impl SteppedUpdate {
             under_way: Vec::new(),
             ticket: 0,
             pause: 0,
+            shares: false,
             error: None,
         };
         update.data = vec![0; update.piece() + 16].into_boxed_slice();
@@ -142,25 +156,25 @@ impl SteppedUpdate {
         self.operand.get(at..).and_then(|o| o.first_chunk().copied()).map(u64::from_ne_bytes).unwrap_or_default()
     }
 
-    /// Bytes of the current piece.
+    /// Number of bytes of the current segment.
     pub(super) fn piece(&self) -> usize {
         let most = if matches!(self.kind, UpdateKind::Read | UpdateKind::Locked) { PIECE } else { 8 * WORDS };
         (self.len - self.done).min(most)
     }
 
-    /// Place of the current piece at the target, from its byte `offset` on.
+    /// Remote address of the current segment, from its byte `offset` on.
     pub(super) fn place(&self, offset: usize) -> Place {
         Place { offset: self.at.offset + self.done + offset, ..self.at }
     }
 
-    /// The local copy of the current piece. All pieces but the last are multiples of 16 bytes, so all start at the same
-    /// byte.
+    /// The local copy of the current segment. All segments but the last are multiples of 16 bytes, so all start at the
+    /// same byte.
     pub(super) fn data(&mut self) -> &mut [u8] {
         let piece = self.piece();
         &mut self.data[self.start..][..piece]
     }
 
-    /// Stores previous values of the current piece, from its byte `offset` on.
+    /// Stores previous values of the current segment, from its byte `offset` on.
     pub(super) fn keep(&mut self, offset: usize, bytes: &[u8]) {
         if !self.old.is_null() {
             let at = self.done + offset;
@@ -174,7 +188,32 @@ impl SteppedUpdate {
         &mut self.found[at]
     }
 
-    /// Starts the next piece.
+    /// The stage after the lock word was found to be `word`. If the word is shared, the update changes to its kind for
+    /// shared words; an update of a single element makes the word shared.
+    pub(super) fn enter(&mut self, word: u64) -> Stage {
+        let before = self.ticket.wrapping_sub(word as u32 / RELEASED) & u32::MAX >> 1;
+        // The minimum bounds the pause to that of 256 waiting ranks, even if a peer has damaged the word.
+        self.pause = TURNS * before.saturating_sub(1).min(255);
+        let is_shared = word & SHARED != 0;
+        if before > 0 {
+            Stage::Wait
+        } else if self.shared_kind == UpdateKind::Locked || !is_shared && self.len > 8 {
+            Stage::Read
+        } else {
+            self.kind = self.shared_kind;
+            self.shares = !is_shared;
+            Stage::Unlock
+        }
+    }
+
+    /// The number whose addition to the lock word releases the lock.
+    pub(super) fn unlocking(&self) -> u64 {
+        // Adding one to a count of all ones carries into the upper half; subtracting one ticket cancels the carry.
+        let carry = if self.ticket | 1 << 31 == u32::MAX { TICKET } else { 0 };
+        (u64::from(RELEASED) | u64::from(self.shares)).wrapping_sub(carry)
+    }
+
+    /// Starts the next segment.
     pub(super) fn begin(&mut self) {
         self.posted = false;
         match self.kind {
@@ -184,14 +223,14 @@ impl SteppedUpdate {
         }
     }
 
-    /// Marks every element of the piece as still to be changed.
+    /// Marks every element of the segment as still to be changed.
     pub(super) fn change_all(&mut self) {
         self.stage = Stage::Change;
         self.posted = false;
         self.pending = (0..self.piece().div_ceil(8)).collect();
     }
 
-    /// Turns to another stage.
+    /// Changes to another stage.
     pub(super) fn turn_to(&mut self, stage: Stage) {
         self.stage = stage;
         self.posted = false;

@@ -30,19 +30,17 @@ pub struct ListedDevice {
     pub kind: ListedKind,
     /// The RDMA device or the interface; `None` if the other settings determine it.
     pub name: Option<String>,
-    /// Whether the device carries small, medium-sized and large reads and writes.
+    /// Whether the device is used for small, medium-sized and large reads and writes.
     pub sizes: [bool; 3],
 }
 
 impl ListedDevice {
     /// A device for all sizes.
-    #[must_use]
     pub(crate) fn new(kind: ListedKind) -> Self {
         Self { kind, name: None, sizes: [true; 3] }
     }
 
-    /// The device as a list names it, without sizes.
-    #[must_use]
+    /// The name of the device in a list, without sizes.
     pub(crate) fn text(&self) -> String {
         let name = self.name.iter().map(|name| format!(":{name}"));
         name.fold(self.kind.name().to_owned(), |text, name| text + &name)
@@ -79,13 +77,12 @@ pub struct DeviceLists(Vec<Vec<ListedDevice>>);
 
 impl DeviceLists {
     /// The list of every rank.
-    #[must_use]
     pub(crate) fn of(devices: &[ListedKind]) -> Self {
         Self(vec![devices.iter().map(|kind| ListedDevice::new(*kind)).collect()])
     }
 
-    /// Parses `auto` (`Some(None)`), or lists with semicolons between them, which ranks take in turn. Either all lists
-    /// have shared memory or none, each at most once.
+    /// Parses `auto` (`Some(None)`), or lists separated by semicolons, which are assigned to ranks in turn. Either all
+    /// lists have shared memory or none, each at most once.
     pub(super) fn parse(text: &str) -> Option<Option<Self>> {
         if text == "auto" {
             return Some(None);
@@ -98,13 +95,11 @@ impl DeviceLists {
     }
 
     /// The devices of `rank`.
-    #[must_use]
     pub(crate) fn of_rank(&self, rank: u32) -> &[ListedDevice] {
         &self.0[rank as usize % self.0.len()]
     }
 
     /// Whether ranks of one node use shared memory.
-    #[must_use]
     pub(crate) fn has_shared_memory(&self) -> bool {
         self.0[0].iter().any(|device| device.kind == ListedKind::Shm)
     }

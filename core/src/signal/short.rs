@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
-//! Short data with a signal: every rank of a team provides up to [`MAX_BYTES`] bytes, and reads those of others, without a
-//! message.
+//! Short data with a signal: every rank of a team publishes up to [`MAX_BYTES`] bytes, and reads those of others,
+//! without a message.
 //!
-//! A rank has [`PLACES`] places, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. It
-//! rewrites a place only when each other rank has begun a later exchange than the one that the place holds, and so has read
-//! that one, or given it up. So a rank that waits for no data may be some exchanges ahead of its readers.
+//! A rank has [`PLACES`] slots, which its exchanges use in turn: each holds a flag, which identifies the exchange, and
+//! the data. A rank rewrites a slot only when each other rank has begun a later exchange than the one in the slot, and
+//! so has read or abandoned that one. So a rank that waits for no data may be some exchanges ahead of its readers.
 //!
-//! After an exchange that has failed at some ranks, these may count their exchanges differently: the data of a rank is then
-//! at another place than its reader expects, which searches all. The flag is cleared before the data is rewritten, so that a
-//! peer that still reads a failed exchange detects it.
+//! After an exchange that has failed at some ranks, these may count their exchanges differently: the data of a rank is
+//! then in another slot than its reader expects, and the reader searches all slots. The flag is cleared before the data
+//! is rewritten, so that a peer that still reads a failed exchange detects it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,15 +17,15 @@ use super::{LINE, SignalArray};
 use crate::memory::words::{Word, fetch_to_write};
 use crate::stats::Kind;
 
-/// Lines of a place: the flag, and somewhat more than a page of data.
+/// Number of cache lines of a slot: the flag, and somewhat more than a page of data.
 pub(crate) const LINES: usize = 65;
 /// Maximum number of bytes of a rank.
 pub(crate) const MAX_BYTES: usize = LINES * LINE - 8;
-/// Maximum number of bytes of a rank if each rank has its own processor. Lines of short data travel one by one, when
-/// they are read; the lines of a message travel while it is written. So beyond some lines a message is faster, unless
-/// ranks must wait for a processor anyway.
-pub(crate) const MOST_ALONE: usize = 9 * LINE - 8;
-/// Places of a rank.
+/// Maximum number of bytes of a rank if each rank has its own processor. Cache lines of short data are transferred one
+/// by one, when they are read; those of a message are transferred while it is written. So for more than a few lines a
+/// message is faster, unless ranks must wait for a processor anyway.
+pub(crate) const MAX_BYTES_OWN_PROCESSOR: usize = 9 * LINE - 8;
+/// Number of slots of a rank.
 pub(crate) const PLACES: usize = 4;
 /// Maximum number of ranks: each rank reads a line of every other rank.
 pub(crate) const MAX_RANKS: usize = 16;
@@ -42,11 +42,12 @@ pub(crate) enum ShortData {
 /// The exchanges of a rank.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
-    /// Number of those whose data this rank has published.
+    /// Number of exchanges whose data this rank has published.
     count: Cell<u64>,
-    /// Flags of this rank in its places; 0 in one that was not used yet.
+    /// Flags of this rank in its slots; 0 in an unused one.
     flags: [Cell<u64>; PLACES],
-    /// Of each rank: the latest flag that was seen, and how many places it is ahead of this one after a failure.
+    /// Of each rank: the latest flag that was seen, and the number of slots by which it is ahead of this rank after a
+    /// failure.
     others: Vec<(Cell<u64>, Cell<usize>)>,
 }
 
@@ -56,23 +57,25 @@ impl Exchanges {
     }
 }
 
-/// How many exchanges `flag` is after that of `of`; negative if it is before, or no flag.
+/// The number of exchanges by which `flag` is later than that of `of`; negative if it is earlier, or no flag.
 fn after(flag: u64, of: u64) -> i32 {
     if flag == 0 { -1 } else { ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() }
 }
 
-/// A flag of these that is later than `old`. A rank that has it has read the data of `old`, or has given it up.
+/// One of these flags that is later than `old`, if any. A rank that has it has read the data of `old`, or has abandoned
+/// it.
 #[inline(always)]
 fn later<'a, W: Word + 'a>(flags: impl Iterator<Item = &'a W>, old: u64) -> Option<u64> {
-    // Acquire: pairs with the Release of the flag in `give`: the rank's loads of the old data are over.
+    // Acquire: pairs with the Release of the flag in `give`: the rank's loads of the old data have completed.
     flags.map(|flag| flag.load(Ordering::Acquire)).find(|flag| after(*flag, old) > 0)
 }
 
-/// Writes data to a place, and then the flag to its first word.
+/// Writes data to a slot, and then the flag to its first word.
 #[inline(always)]
 fn give<W: Word>(place: &[W], flag: u64, data: &[u64]) {
     let Some((first, words)) = place.split_first() else { return };
-    // Relaxed: ordered by the Release stores below, so a peer that sees a new word also sees that the old flag is gone.
+    // Relaxed: ordered by the Release stores below, so a peer that sees a new word also sees that the old flag was
+    // cleared.
     first.store(0, Ordering::Relaxed);
     for (word, value) in words.iter().zip(data) {
         // Release: pairs with the Acquire loads of words in `take`, which then finds another flag.
@@ -82,7 +85,7 @@ fn give<W: Word>(place: &[W], flag: u64, data: &[u64]) {
     first.store(flag, Ordering::Release);
 }
 
-/// Reads words of the data with flag `flag`, from word `from` on, if the place holds that data; returns whether it does.
+/// Reads words of the data with flag `flag`, from word `from` on, if the slot holds that data; returns whether it does.
 #[inline(always)]
 fn take<W: Word>(place: &[W], flag: u64, from: usize, into: &[Cell<u64>]) -> bool {
     let Some((first, words)) = place.split_first() else { return false };
@@ -96,7 +99,7 @@ fn take<W: Word>(place: &[W], flag: u64, from: usize, into: &[Cell<u64>]) -> boo
     first.load(Ordering::Relaxed) == flag
 }
 
-/// State of the data of the rank that owns the places; if it is there, reads words of it from word `from` on.
+/// State of the data of the rank that owns the slots; if the data is published, reads words of it from word `from` on.
 #[inline(always)]
 fn given<W: Word, const N: usize>(places: [&[W]; N], flag: u64, from: usize, into: &[Cell<u64>]) -> ShortData {
     let is_here = || places.iter().any(|place| take(place, flag, from, into));
@@ -120,7 +123,7 @@ impl SignalArray {
         self.short_lines > 0 && self.mapped && self.size > 1
     }
 
-    /// The places of team rank `of`.
+    /// The slots of team rank `of`.
     #[inline(always)]
     fn places(&self, of: usize) -> [&[AtomicU64]; PLACES] {
         let base = match self.remotes.get(of).and_then(|remote| remote.mapped) {
@@ -128,8 +131,8 @@ impl SignalArray {
             _ => self.own.base,
         };
         let at = base.wrapping_add((3 * self.size + self.words) * LINE).cast::<AtomicU64>();
-        // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, atomics for all, and
-        // kept as long as `self`.
+        // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, accessed as atomics
+        // by all ranks, and valid as long as `self`.
         std::array::from_fn(|i| unsafe { std::slice::from_raw_parts(at.add(i * LINES * LINE / 8), LINES * LINE / 8) })
     }
 
@@ -139,7 +142,7 @@ impl SignalArray {
         self.shorts.count.get()
     }
 
-    /// Index of the place at which team rank `of` is expected to have the data of exchange `turn`.
+    /// Index of the slot in which team rank `of` is expected to have the data of exchange `turn`.
     #[inline(always)]
     fn index_of(&self, of: usize, turn: u64) -> usize {
         (turn as usize).wrapping_add(self.shorts.others[of].1.get()) % PLACES
@@ -151,7 +154,7 @@ impl SignalArray {
         fetch_to_write(self.places(self.me)[self.turn() as usize % PLACES].as_ptr().cast());
     }
 
-    /// A rank that may still have to read what the place of this rank's next exchange holds.
+    /// A rank that may still have to read the data in the slot of this rank's next exchange.
     #[inline]
     pub(crate) fn reader(&self) -> Option<usize> {
         let turn = self.turn();
@@ -161,7 +164,8 @@ impl SignalArray {
             if of == self.me || after(seen.get(), old) > 0 {
                 return true;
             }
-            // From the latest exchange on, whose line a rank that keeps up has written last.
+            // The slots are checked from that of the latest exchange backwards: a rank that keeps up has written that
+            // one last.
             let places = self.places(of);
             let at = |back: u64| &places[self.index_of(of, turn.wrapping_sub(back))][0];
             later((1..=PLACES as u64).map(at), old).inspect(|flag| seen.set(*flag)).is_some()
@@ -169,9 +173,9 @@ impl SignalArray {
         if old == 0 { None } else { (0..self.size).find(|of| !has_read(*of)) }
     }
 
-    /// Publishes this rank's data for the exchange that `flag` names, `len` bytes, at a place that has no
-    /// [`reader`](Self::reader); the upper half of the flag grows with each exchange. Where ranks share cores, the others are
-    /// woken only if `all_came`.
+    /// Publishes this rank's data for the exchange that `flag` identifies, `len` bytes, in a slot that has no
+    /// [`reader`](Self::reader); the upper half of the flag grows with each exchange. If ranks share cores, the others
+    /// are woken only if `all_came`.
     #[inline]
     pub(crate) fn publish_inline(&self, flag: u64, len: usize, data: &[u64], all_came: impl FnOnce() -> bool) {
         let turn = self.turn();
@@ -190,8 +194,9 @@ impl SignalArray {
         others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
     }
 
-    /// State of team rank `of`'s data in the exchange of `flag`, this rank's number `turn`; if it is there, words of it are
-    /// read, from word `from` on. All places are searched if `everywhere`, else a mismatch is not noticed.
+    /// State of team rank `of`'s data in the exchange of `flag`, this rank's number `turn`; if the data is published,
+    /// words of it are read, from word `from` on. All slots are searched if `everywhere`, else a mismatch is not
+    /// detected.
     #[inline]
     pub(crate) fn read_inline(
         &self,
@@ -211,7 +216,7 @@ impl SignalArray {
         if state == ShortData::Ready {
             seen.set(flag);
             if everywhere {
-                // Relaxed: only the place matters.
+                // Relaxed: only the index of the slot matters.
                 let at = places.iter().position(|place| place[0].load(Ordering::Relaxed) == flag);
                 ahead.set(at.map_or(ahead.get(), |at| (at + PLACES - turn as usize % PLACES) % PLACES));
             }
@@ -227,7 +232,7 @@ mod tests {
 
     const ROUNDS: u64 = 3;
 
-    /// Two ranks run consecutive exchanges of short data, with `places` places each.
+    /// Two ranks run consecutive exchanges of short data, with `places` slots each.
     fn run(fault: Fault, places: u64) {
         let words: [[[ModelWord; 2]; 2]; 2] =
             [(); 2].map(|()| [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, fault))));
@@ -263,8 +268,8 @@ mod tests {
         caught(2, || run(Fault::No, 1));
     }
 
-    /// A rank runs exchanges for another one, which reads them, and goes on while one of its two places has been read, or
-    /// `early` exchanges before.
+    /// Rank 0 publishes data in two slots in turn, and rank 1 reads it. Rank 0 rewrites a slot when rank 1 has begun a
+    /// later exchange than the one in the slot, or, wrongly, `early` exchanges sooner.
     fn run_ahead(early: u64) {
         let words: [[[ModelWord; 2]; 2]; 2] =
             [(); 2].map(|()| [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, Fault::No))));
@@ -304,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_later_exchanges_are_told_from_earlier_ones() {
+    fn flags_of_later_exchanges_differ_from_earlier_ones() {
         let flag = |number: u32| u64::from(number) << 32 | 7;
         assert_eq!([after(flag(5), flag(5)), after(flag(6), flag(5)), after(flag(0), flag(u32::MAX))], [0, 1, 1]);
         assert!(after(flag(4), flag(5)) < 0 && after(0, flag(5)) < 0);

@@ -1,17 +1,17 @@
-//! Credits: how many bytes a rank may send to a peer before the peer has received them.
+//! Credits: the number of bytes that a rank may send to a peer before the peer has received earlier ones.
 //!
 //! Each pair begins with [`UNEXPECTED`] bytes. If unexpected messages of a peer use half of its credits, the receiver
-//! doubles them, as long as memory is left ([`Room`]). It takes the added credits back, by advertising less than it
+//! doubles them, as long as memory is left ([`Room`]). It revokes the added credits, by advertising less than it
 //! receives, when few such messages are left. The total number of bytes that the sender may send only grows.
 
 use std::cell::{Cell, OnceCell, RefCell};
 
-use crate::memory::available::available;
+use crate::memory::available::available_bytes;
 
 /// Bytes of unexpected messages, including their envelopes, that every rank stores for each peer; further messages wait
-/// at their sender until the peer has found memory for them. Messages that the peer has not yet taken out of the ring
-/// count too, so this exceeds the capacity of the ring: half a megabyte, in which the shortest messages count as more
-/// than twice their length.
+/// at their sender until the peer has memory for them. Messages that the peer has not yet read from the ring count too,
+/// so this must exceed what a full ring counts: it has half a megabyte, and the shortest messages count as more than
+/// twice the bytes that they take there.
 pub const UNEXPECTED: u64 = 4 << 20;
 /// Bytes that a message counts in addition to its data.
 const ENVELOPE: u64 = 64;
@@ -36,12 +36,12 @@ pub(crate) enum Room {
 }
 
 impl Room {
-    /// Bytes that this rank may store, of which it stores `stored` now: the ranks of a machine use at most half of the
-    /// memory that is available without their messages.
+    /// Number of bytes that this rank may store, including the `stored` bytes that it stores now: the ranks of a
+    /// machine use at most half of the memory that would be available without their messages.
     fn bytes(self, stored: u64) -> u64 {
         match self {
             Self::Fixed => 0,
-            Self::Machine { ranks } => available().map_or(0, |left| (left + stored) / (2 * ranks.max(1))),
+            Self::Machine { ranks } => available_bytes().map_or(0, |left| (left + stored) / (2 * ranks.max(1))),
             #[cfg(test)]
             Self::Bytes(bytes) => bytes,
         }
@@ -53,18 +53,18 @@ struct Peer {
     /// Bytes sent to the peer, and bytes that the peer has advertised.
     sent: Cell<u64>,
     granted: Cell<u64>,
-    /// Bytes received from the peer, its added credits, and how many bytes of both were advertised to it.
-    taken: Cell<u64>,
+    /// Number of bytes received from the peer, its added credits, and the number of bytes of both that were advertised
+    /// to it.
+    received: Cell<u64>,
     added: Cell<u64>,
     advertised: Cell<u64>,
     /// Bytes of its unexpected messages that this rank stores.
     stored: Cell<u64>,
-    /// The total of received bytes at which memory is checked again, after there was none.
-    again: Cell<u64>,
+    /// The total of received bytes at which memory is checked again, after none was available.
+    check_at: Cell<u64>,
 }
 
 /// The counts of all peers.
-#[derive(Debug)]
 pub(super) struct Credits {
     rank: u32,
     /// Only peers with messages have a full entry; the others take 8 bytes each.
@@ -117,7 +117,8 @@ impl Credits {
         }
     }
 
-    /// Records what the peer has advertised in total. A peer that advertises more than it has memory for fills its own.
+    /// Records the total that the peer has advertised. A peer that advertises more than it has memory for overflows
+    /// only its own memory.
     pub(super) fn granted(&self, peer: u32, total: u64) {
         let at = self.peer(peer);
         at.granted.set(total.min(u64::MAX / 2).max(at.granted.get()));
@@ -125,20 +126,20 @@ impl Credits {
 
     /// Counts a received message of the peer.
     #[inline]
-    pub(super) fn taken(&self, peer: u32, len: usize) {
+    pub(super) fn count_received(&self, peer: u32, len: usize) {
         if peer == self.rank {
             return;
         }
         let at = self.peer(peer);
-        let taken = at.taken.get() + cost(len);
-        at.taken.set(taken);
+        let received = at.received.get() + cost(len);
+        at.received.set(received);
         if at.added.get() > 0 {
-            self.take_back(at, cost(len));
+            self.revoke_added(at, cost(len));
         }
         self.advertise(peer, at);
     }
 
-    /// Counts a message of the peer that is stored until its receive.
+    /// Counts an unexpected message of the peer that is stored until its receive.
     pub(super) fn stored(&self, peer: u32, len: usize) {
         if peer == self.rank {
             return;
@@ -146,7 +147,7 @@ impl Credits {
         let at = self.peer(peer);
         at.stored.set(at.stored.get() + cost(len));
         self.stored.set(self.stored.get() + cost(len));
-        if at.stored.get() >= (UNEXPECTED + at.added.get()) / 2 && at.taken.get() >= at.again.get() {
+        if at.stored.get() >= (UNEXPECTED + at.added.get()) / 2 && at.received.get() >= at.check_at.get() {
             self.add(peer, at);
         }
     }
@@ -159,7 +160,7 @@ impl Credits {
         let at = self.peer(peer);
         at.stored.set(at.stored.get() - cost(len));
         self.stored.set(self.stored.get() - cost(len));
-        self.taken(peer, len);
+        self.count_received(peer, len);
     }
 
     /// Doubles the credits of a peer, if there is memory.
@@ -168,7 +169,7 @@ impl Credits {
         let more = UNEXPECTED + at.added.get();
         let (stored, added) = (self.stored.get(), self.added.get() + more);
         if added > self.room.bytes(stored) {
-            at.again.set(at.taken.get() + STEP);
+            at.check_at.set(at.received.get() + STEP);
             if !self.said[1].replace(true) {
                 tracing::warn!(
                     "{} KiB of messages have no receive yet; there is no memory for more, so those of rank {peer} wait at \
@@ -182,13 +183,13 @@ impl Credits {
         at.added.set(at.added.get() + more);
         self.advertise(peer, at);
         if stored >= MANY_BYTES && !self.said[0].replace(true) {
-            tracing::warn!("{} MiB of messages have no receive yet, most lately of rank {peer}", stored >> 20);
+            tracing::warn!("{} MiB of unexpected messages are stored, the latest from rank {peer}", stored >> 20);
         }
     }
 
-    /// Takes back added credits of a peer for `bytes` that were received, while few of its messages are stored.
+    /// Revokes added credits of a peer for `bytes` that were received, while few of its messages are stored.
     #[cold]
-    fn take_back(&self, at: &Peer, bytes: u64) {
+    fn revoke_added(&self, at: &Peer, bytes: u64) {
         if at.stored.get() < (UNEXPECTED + at.added.get()) / 4 {
             let back = bytes.min(at.added.get());
             at.added.set(at.added.get() - back);
@@ -198,7 +199,7 @@ impl Credits {
 
     #[inline]
     fn advertise(&self, peer: u32, at: &Peer) {
-        let total = at.taken.get() + at.added.get();
+        let total = at.received.get() + at.added.get();
         if total >= at.advertised.get() + STEP {
             at.advertised.set(total);
             self.owed.borrow_mut().push(peer);
@@ -211,7 +212,7 @@ impl Credits {
         !self.owed.borrow().is_empty()
     }
 
-    /// Takes a peer to which credits are to be advertised, and the total to advertise.
+    /// Removes and returns a peer to which credits are to be advertised, and the total to advertise.
     pub(super) fn owed(&self) -> Option<(u32, u64)> {
         let peer = self.owed.borrow_mut().pop()?;
         Some((peer, self.peer(peer).advertised.get()))
@@ -224,7 +225,7 @@ mod tests {
 
     const LEN: usize = 1000 - ENVELOPE as usize;
 
-    /// Rank 0 sends to rank 1, which stores.
+    /// Rank 0 sends to rank 1, which stores unexpected messages.
     struct Pair {
         sender: Credits,
         receiver: Credits,
@@ -270,9 +271,9 @@ mod tests {
         assert_eq!(Pair::new(Room::Fixed).flood(u64::MAX).0, UNEXPECTED / 1000);
     }
 
-    /// After its messages are received, a peer has its first credits, and the memory is free for others.
+    /// After its messages are received, a peer has its first credits again, and the memory is available to others.
     #[test]
-    fn added_credits_are_taken_back_when_the_messages_are_received() {
+    fn added_credits_are_revoked_when_the_messages_are_received() {
         let pair = Pair::new(Room::Bytes(20 * UNEXPECTED));
         for round in 0..3 {
             let (sent, _) = pair.flood(u64::MAX);
@@ -282,10 +283,10 @@ mod tests {
                 pair.tell();
             });
             assert_eq!(pair.receiver.stored.get(), 0);
-            // Credits that were added last are taken back by the next messages.
+            // Credits that were added last are revoked by the next messages.
             for _ in 0..20 * UNEXPECTED / 1000 {
                 assert!(pair.sender.spend(1, LEN), "a sender whose messages are received waits");
-                pair.receiver.taken(0, LEN);
+                pair.receiver.count_received(0, LEN);
                 pair.tell();
             }
             assert_eq!(pair.receiver.added.get(), 0);
@@ -294,9 +295,9 @@ mod tests {
         }
     }
 
-    /// A rank that was refused memory checks for it again only when it has received messages.
+    /// A rank without available memory checks for memory again only when it has received messages.
     #[test]
-    fn sender_waits_without_memory_and_goes_on_when_messages_are_received() {
+    fn sender_waits_without_memory_and_continues_when_messages_are_received() {
         let pair = Pair::new(Room::Fixed);
         let (sent, _) = pair.flood(u64::MAX);
         for _ in 0..sent {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::state::TwoSided;
 use crate::am::Messenger;
 
-/// A messenger, and the two-sided messages that it carries. Part of a [`Job`](crate::Job), which derefs to it.
+/// A messenger, and the two-sided messages over it. Part of a [`Job`](crate::Job), which derefs to it.
 #[derive(Debug)]
 pub struct Mailbox {
     messenger: Messenger,

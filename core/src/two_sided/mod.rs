@@ -4,10 +4,8 @@
 //!
 //! | message | |
 //! |---|---|
-//! | short enough for the device's eager limit, and the target has room for unexpected messages of this rank | is sent
-//! eagerly (in one packet or several): into the posted receive, or into a buffer of the target until one is posted |
-//! | longer, or synchronous, or the target has no room | waits at its sender until its receive is posted (rendezvous):
-//! bytes go straight from the source to the sink |
+//! | short enough for the device's eager limit or its longest packet, and this rank has credits for unexpected messages at the target | is sent eagerly (in one packet or several): into the posted receive, or into a buffer of the target until one is posted |
+//! | longer, or synchronous, or without credits | waits at its sender until its receive is posted (rendezvous): bytes go straight from the source to the sink |
 //!
 //! Unexpected messages of each peer may take [`UNEXPECTED`] bytes of a rank, and more while the ranks of its machine
 //! store at most half of its available memory: the sender counts them, and the receiver returns credits in messages of
@@ -105,7 +103,7 @@ impl TwoSided {
         Ok(this)
     }
 
-    /// Header handler: hands the message to its posted receive, or stores it as unexpected.
+    /// Header handler: passes the message to its posted receive, or stores it as unexpected.
     #[inline]
     fn arrived(&self, m: Message<'_>) -> Delivery {
         let Some(envelope) = send::envelope(m.source, m.header) else {
@@ -115,9 +113,9 @@ impl TwoSided {
         let posted = self.matching.borrow_mut().take_posted(&envelope);
         let Some(receive) = posted else { return self.keep(envelope, m) };
         if !m.waits {
-            self.credits.taken(m.source, m.len);
+            self.credits.count_received(m.source, m.len);
         }
-        match m.came {
+        match m.payload {
             Some(data) => {
                 receive.take(envelope, data);
                 Delivery::Done

@@ -53,7 +53,7 @@ impl Offer {
 }
 
 impl TwoSided {
-    /// Header handler: gives an offer to its receive, or stores it until there is one.
+    /// Header handler: passes an offer to its receive, or stores it until there is one.
     pub(super) fn offered(&self, source: u32, header: &[u8]) {
         let Some((envelope, offer)) = Offer::parse(source, header) else {
             tracing::warn!("a malformed offer of a partitioned message from rank {source} was dropped");
@@ -67,7 +67,7 @@ impl TwoSided {
     }
 }
 
-/// Whether all of `n` operations are done; those before `first` are known to be.
+/// Whether all of `n` operations are complete; those before `first` are known to be.
 pub(super) fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) -> bool) -> bool {
     let open = (first.get()..n).find(|at| !is_done(*at)).unwrap_or(n);
     first.set(open);
@@ -77,14 +77,14 @@ pub(super) fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) ->
 /// State of a partitioned receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is not started, has failed, or its outcome has been taken.
+    /// The receive is not started, has failed, or its outcome has been returned.
     #[default]
     Idle,
-    /// It is started, but its offer has not arrived.
+    /// The receive is started, but its offer has not arrived.
     Waiting,
     /// The receives of all partitions are posted.
     Posted,
-    /// It has failed, and no later round would be matched with a round of its send.
+    /// The receive has failed, and no later round would be matched with a round of its send.
     Ended,
 }
 
@@ -96,7 +96,7 @@ pub struct PartitionedReceive {
     pub(super) offer: Cell<Option<Offer>>,
     /// The receive of each partition of the send.
     pub(super) round: RefCell<Vec<Rc<Receive>>>,
-    /// All receives before this index are known to be done.
+    /// All receives before this index are known to be complete.
     pub(super) done: Cell<usize>,
     /// The error, if the round has failed.
     pub(super) error: Cell<Option<Error>>,
@@ -111,7 +111,7 @@ impl fmt::Debug for PartitionedReceive {
 }
 
 impl PartitionedReceive {
-    /// Takes the offer; posts the receives of the partitions if a round waits for it.
+    /// Matches the offer; posts the receives of the partitions if a round waits for it.
     fn take(&self, source: u32, offer: Offer, two_sided: &TwoSided) {
         self.offer.set(Some(offer));
         if self.stage.get() != Stage::Waiting {
@@ -167,17 +167,17 @@ impl PartitionedReceive {
         round.iter().zip(0..).all(|(receive, partition)| receive.is_done() || is_beside(partition * offer.len))
     }
 
-    /// Takes the outcome of a round that is over; `None` before its end. The source and the tag are those of the last
-    /// partition; the lengths are those of the whole message.
+    /// Returns the outcome of a round that has ended, once; `None` before its end. The source and the tag are those of
+    /// the last partition; the lengths are those of the whole message.
     ///
     /// # Errors
-    /// The error of a partition; `BadArgument` if the outcome was taken before.
+    /// The error of a partition; `BadArgument` if the outcome was returned before.
     pub fn outcome(&self) -> Result<Option<Status>> {
         if !self.is_done() {
             return Ok(None);
         }
         if self.stage.get() != Stage::Posted {
-            let taken = || wrong("receive a partitioned message", "its outcome has been taken");
+            let taken = || wrong("receive a partitioned message", "the result of the receive was already taken");
             return Err(self.error.take().unwrap_or_else(taken));
         }
         self.stage.set(Stage::Idle);

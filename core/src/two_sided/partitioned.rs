@@ -8,7 +8,7 @@
 //! | [`PartitionedSend::ready`] | the partition: a two-sided message, whose tag is the partition's number. It is received at its position in the receiver's memory, which may be partitioned differently |
 //!
 //! The order of messages separates rounds. If a receive starts before its offer has arrived, the handler of the offer
-//! posts its receives. These cannot miss a message, since the partitions of a send come after its offer.
+//! posts its receives. No message can precede these receives, since the partitions of a send follow its offer.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -24,16 +24,16 @@ use crate::matching::Pattern;
 use crate::tracked::Track;
 
 /// A partitioned send. It is started for each round, which ends when all partitions have been declared ready and their
-/// memory is free.
+/// memory is reusable.
 pub struct PartitionedSend {
     target: Option<u32>,
     offer: Offer,
     source: Source,
     /// Counts the message with the offer.
     offered: Rc<Track>,
-    /// The send of each partition that is ready; empty before the first start.
+    /// The send of each ready partition; empty before the first start.
     round: RefCell<Vec<Option<Sending>>>,
-    /// All sends before this index are known to be done.
+    /// All sends before this index are known to be complete.
     done: Cell<usize>,
 }
 
@@ -55,7 +55,7 @@ impl PartitionedSend {
         // The offer may still be queued; it is sent before the partitions, whose context it names.
         let mut round = self.round.borrow_mut();
         if !self.has_ended(&round) {
-            return Err(wrong("start a partitioned send", "its previous round has not ended"));
+            return Err(wrong("start a partitioned send", "the previous round of the request has not completed"));
         }
         round.clear();
         round.resize(self.offer.number as usize, None);
@@ -76,9 +76,9 @@ impl PartitionedSend {
         let at = partition as usize;
         let bad = |why: &str| Err(wrong("declare a partition ready", format!("partition {partition} {why}")));
         match self.round.borrow().get(at) {
-            None if partition < self.offer.number => return bad("of a send that was not started"),
-            None => return bad(&format!("of a message of {} partitions", self.offer.number)),
-            Some(Some(_)) => return bad("was ready already"),
+            None if partition < self.offer.number => return bad("belongs to a send that is not active"),
+            None => return bad(&format!("is out of range: the message has {}", self.offer.number)),
+            Some(Some(_)) => return bad("has already been declared ready in this round"),
             Some(None) => {}
         }
         let len = self.offer.len as usize;
@@ -104,7 +104,7 @@ impl PartitionedSend {
         all_done(&self.done, round.len(), |at| round[at].as_ref().is_some_and(Sending::is_done))
     }
 
-    /// Takes the result of a round that is over; `None` before its end.
+    /// Returns the result of a round that has ended; `None` before its end.
     ///
     /// # Errors
     /// The first error of the offer and the partitions.
@@ -117,8 +117,8 @@ impl PartitionedSend {
         ended.map(Some)
     }
 
-    /// Abandons the send in any state: its memory is no longer read. It must not be started again, since partitions
-    /// that were cancelled are missing in the receiver's round.
+    /// Abandons the send in any state: its memory is no longer read. It must not be started again, since cancelled
+    /// partitions are missing in the receiver's round.
     pub fn forget(&self, job: &Mailbox) {
         job.cancel(&self.offered);
         self.round.borrow().iter().flatten().for_each(|sending| job.forget_send(sending));
@@ -126,22 +126,22 @@ impl PartitionedSend {
 }
 
 impl PartitionedReceive {
-    /// Starts a round. Sends only messages that a receive sends.
+    /// Starts a round. Sends no messages except those that receives send, such as a clear to send.
     ///
     /// # Safety
     /// The memory of the sink satisfies the contract of [`Sink::memory`], until the round [is done](Self::is_done) or
     /// [`forget`](Self::forget) has returned.
     ///
     /// # Errors
-    /// `BadArgument` if the previous round has not ended; `Freed` if the team has ended, or a round was given up or
+    /// `BadArgument` if the previous round has not ended; `Freed` if the team was freed, or a round was abandoned or
     /// failed after some of its partitions could arrive; an error of receiving.
     pub unsafe fn start(&self, job: &Mailbox) -> Result<()> {
         if !self.is_done() {
-            return Err(wrong("start a partitioned receive", "its previous round has not ended"));
+            return Err(wrong("start a partitioned receive", "the previous round of the request has not completed"));
         }
         if self.stage.get() == Stage::Ended {
             let freed = Error::new(ErrorKind::Freed, "start a partitioned receive");
-            return Err(freed.cause("its team has ended, or an earlier round was abandoned"));
+            return Err(freed.cause("the request's team was freed, or an earlier round was abandoned"));
         }
         self.error.set(None);
         let (Some(source), Some(offer)) = (self.source, self.offer.get()) else {
@@ -153,18 +153,18 @@ impl PartitionedReceive {
             unsafe { job.start_receive(receive, pattern, sink) }
         })
         .inspect_err(|_| {
-            self.fail("its receives could not be posted", Stage::Ended);
+            self.fail("the request's receives could not be posted", Stage::Ended);
             self.forget(job);
         })
     }
 
-    /// Abandons a round in any state: its memory is no longer accessed. A receive whose offer has not arrived still
-    /// gets it, so that later receives are matched with later sends. Once the offer has arrived, the receive cannot be
-    /// started again, since it may have received some of the partitions of the round.
+    /// Abandons a round in any state: its memory is no longer accessed. A receive whose offer has not arrived is still
+    /// matched with it, so that later receives are matched with later sends. Once the offer has arrived, the receive
+    /// cannot be started again, since it may have received some of the partitions of the round.
     pub fn forget(&self, job: &Mailbox) {
         if !self.is_done() {
             let waits = self.stage.get() == Stage::Waiting;
-            self.fail("it was abandoned", if waits { Stage::Idle } else { Stage::Ended });
+            self.fail("the request was abandoned", if waits { Stage::Idle } else { Stage::Ended });
         }
         self.round.borrow().iter().for_each(|receive| job.forget_receive(receive));
     }
@@ -175,7 +175,8 @@ impl Mailbox {
     /// the receiver. `partitions` is a context for this send alone ([`Job::new_context`](crate::Job::new_context)).
     /// Partitions without a target are not sent.
     ///
-    /// # Errors `BadArgument` if `number` is 0, above [`MAX_PARTITIONS`] or does not divide the length; `NoSuchRank`,
+    /// # Errors
+    /// `BadArgument` if `number` is 0, above [`MAX_PARTITIONS`] or does not divide the length; `NoSuchRank`,
     /// `PeerLost`, `Freed`.
     pub fn partitioned_send(
         &self,
@@ -191,7 +192,9 @@ impl Mailbox {
         let Some(offer) = offer.filter(|offer| u64::from(number) * offer.len == total) else {
             return Err(wrong(
                 OP,
-                format!("{number} partitions of {total} bytes, {MAX_PARTITIONS} partitions allowed"),
+                format!(
+                    "{total} bytes cannot be divided into {number} equal partitions; 1 to {MAX_PARTITIONS} are allowed"
+                ),
             ));
         };
         let offered = Track::new();
@@ -207,7 +210,7 @@ impl Mailbox {
 
     /// Makes a partitioned receive of the message of rank `source` of the job that has this context and tag. `sink` is
     /// memory or a layout; the part of the message that exceeds it is discarded, which the [`Status`](super::Status)
-    /// shows. Without a source, every round is over when it starts.
+    /// shows. Without a source, every round ends when it starts.
     ///
     /// # Errors
     /// `NoSuchRank`, `Freed`.

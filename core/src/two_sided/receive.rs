@@ -6,19 +6,11 @@ use std::rc::Rc;
 use super::check;
 use super::mailbox::Mailbox;
 use super::offers::Stage;
-use super::state::{Matched, Receive, Status, Unexpected, status};
+use super::state::{Matched, RECEIVE, Receive, Status, Unexpected, status};
 use crate::am::{self, OnComplete, Payload, Sink};
-use crate::bill::{Account, Awaited};
+use crate::bill::Account;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
-
-/// Name of the operation in the bill.
-const RECEIVE: &str = "receive";
-
-/// Describes the wait of a receive.
-fn awaited(context: u32, from: Option<u32>) -> Awaited {
-    Awaited { account: Some(Account::team(context)), operation: RECEIVE, call: 0, from }
-}
 
 impl Mailbox {
     /// Starts a receive: the first message that matches `pattern` goes to `sink`; the part that exceeds the sink is
@@ -48,15 +40,14 @@ impl Mailbox {
         }
         if let Some(bill) = self.bill() {
             bill.called_for(Account::team(pattern.context()), RECEIVE, pattern.source());
-            receive.awaited.set(Some(awaited(pattern.context(), pattern.source())));
         }
         receive.post(&mut two_sided.matching.borrow_mut(), pattern, sink);
         Ok(())
     }
 
-    /// Posts a receive into `len` bytes at `base`, if it needs no further work, such as an unexpected message. Returns
-    /// whether it was posted; otherwise nothing has changed, and [`start_receive`](Self::start_receive) starts it, or
-    /// returns the error. Makes no progress.
+    /// Posts a receive into `len` bytes at `base`, if nothing else has to be done for it, such as taking an unexpected
+    /// message. Returns whether it was posted; otherwise nothing has changed, and
+    /// [`start_receive`](Self::start_receive) starts it, or returns the error. Makes no progress.
     ///
     /// # Safety
     /// The contract of [`start_receive`](Self::start_receive). `receive` [is done](Receive::is_done), and the source is
@@ -77,7 +68,8 @@ impl Mailbox {
         may_post
     }
 
-    /// Takes the unexpected message that a receive of `pattern` gets. Drops messages that their senders have withdrawn.
+    /// Removes and returns the unexpected message that matches `pattern`. Drops messages that their senders have
+    /// cancelled.
     fn take_unexpected(&self, pattern: &Pattern) -> Option<Matched> {
         loop {
             let (envelope, unexpected) = self.two_sided().matching.borrow_mut().take_unexpected(pattern)?;
@@ -87,8 +79,8 @@ impl Mailbox {
         }
     }
 
-    /// Whether an unexpected message was withdrawn; then its remaining state is dropped. With `claim` the sender cannot
-    /// withdraw it afterwards.
+    /// Whether an unexpected message was cancelled by its sender; then its remaining state is dropped. With `claim` the
+    /// sender cannot cancel it afterwards.
     fn drop_withdrawn(&self, envelope: &Envelope, unexpected: &Unexpected, claim: bool) -> bool {
         let am::Unexpected::Held(token, _) = unexpected.body else { return false };
         let withdrawn = !am::is_held(self, token, claim);
@@ -99,7 +91,7 @@ impl Mailbox {
         withdrawn
     }
 
-    /// Receives a message that was taken out of matching. `receive` [is done](Receive::is_done) when it has ended.
+    /// Receives a message that was removed from matching. `receive` [is done](Receive::is_done) when it has ended.
     ///
     /// # Safety
     /// The contract of [`start_receive`](Self::start_receive).
@@ -109,9 +101,7 @@ impl Mailbox {
     pub unsafe fn receive_message(&self, receive: &Rc<Receive>, message: Matched, sink: Sink) -> Result<()> {
         receive.check_free()?;
         let Matched { envelope, unexpected } = message;
-        if self.bill().is_some() {
-            receive.awaited.set(Some(awaited(envelope.context, Some(envelope.source))));
-        }
+        receive.pattern.set(Some(Pattern::exact(envelope.context, envelope.source, envelope.tag)));
         self.take_credits(&envelope, &unexpected);
         match unexpected.body {
             am::Unexpected::Whole(data) => {
@@ -147,7 +137,7 @@ impl Mailbox {
         cancelled
     }
 
-    /// Abandons a receive in any state: its memory is no longer accessed. A message that it has matched is lost.
+    /// Abandons a receive in any state: its memory is no longer accessed. A matched message is lost.
     pub fn forget_receive(&self, receive: &Receive) {
         if receive.is_done() || self.cancel_receive(receive) {
             return;
@@ -159,7 +149,7 @@ impl Mailbox {
         receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the receive was dropped"));
     }
 
-    /// The message that a receive of `pattern` would get now. Makes no progress: see
+    /// The message that a receive of `pattern` would match now. Makes no progress: see
     /// [`wait`](crate::engine::Engine::wait) and [`progress`](crate::engine::Engine::progress).
     ///
     /// # Errors
@@ -176,21 +166,21 @@ impl Mailbox {
         }
     }
 
-    /// Takes the message that a receive of `pattern` would get now, so that no other receive or probe finds it (matched
-    /// probe).
+    /// Removes and returns the message that a receive of `pattern` would match now, so that no other receive or probe
+    /// finds it (matched probe).
     ///
     /// # Errors
     /// Those of [`probe`](Self::probe).
     pub fn take_message(&self, pattern: &Pattern) -> Result<Option<Matched>> {
-        check(self, "take a message", pattern)?;
+        check(self, "receive a matched message", pattern)?;
         Ok(self.take_unexpected(pattern))
     }
 
-    /// Drops all posted receives and unexpected messages of a context whose team ends, and the partitions of messages
-    /// that no partitioned receive has matched.
+    /// Drops all posted receives and unexpected messages of a context whose team is freed, and the partitions of
+    /// messages that no partitioned receive has matched.
     pub fn forget_context(&self, context: u32) {
         let (partitioned, offers) = self.two_sided().offers.borrow_mut().drain(context);
-        partitioned.iter().for_each(|receive| receive.fail("its team has ended", Stage::Ended));
+        partitioned.iter().for_each(|receive| receive.fail("the message's team was freed", Stage::Ended));
         let partitions = offers.iter().map(|(_, offer)| offer.context);
         partitions.chain([context]).for_each(|context| self.forget_messages(context));
     }
@@ -199,7 +189,7 @@ impl Mailbox {
     fn forget_messages(&self, context: u32) {
         let (receives, messages) = self.two_sided().matching.borrow_mut().drain(context);
         for receive in receives {
-            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the team has ended"));
+            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the team was freed"));
         }
         for (envelope, unexpected) in messages {
             self.take_credits(&envelope, &unexpected);

@@ -28,14 +28,14 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 #[must_use]
 pub enum Sending {
-    /// Complete: the memory of the source is free.
+    /// Complete: the memory of the source is reusable.
     Done,
     /// Complete once the track counts no request; [`Track::check`] then returns its result.
     Open(Rc<Track>),
 }
 
 impl Sending {
-    /// Whether the memory of the source is free.
+    /// Whether the memory of the source is reusable.
     #[must_use]
     pub fn is_done(&self) -> bool {
         match self {
@@ -44,7 +44,7 @@ impl Sending {
         }
     }
 
-    /// The result of a send that is complete; `None` before.
+    /// The result of a send that is complete; `None` before its completion.
     ///
     /// # Errors
     /// The error of the send.
@@ -148,7 +148,7 @@ impl Mailbox {
             bill.posted(account, |stats| stats.add(Kind::Send, len));
         }
         let eager = mode == Mode::Standard
-            && len <= am::eager(self, HEADER)
+            && am::is_eager(self, target, HEADER, &source)
             && (target == self.rank_number()
                 // SAFETY: the same contract.
                 || !unsafe { am::is_read_if_mapped(self, target, &source) } && self.spend(target, len)?);
@@ -157,8 +157,8 @@ impl Mailbox {
     }
 
     /// Sends a standard message of contiguous bytes if it fits into one packet, or its target is this rank, and no
-    /// message is queued before it. Returns whether it was sent: then the memory is free. Otherwise nothing has changed,
-    /// and [`start_open_message`](Self::start_open_message) sends it, or returns the error. Makes no progress.
+    /// message is queued before it. Returns whether it was sent: then the memory is reusable. Otherwise nothing has
+    /// changed, and [`start_open_message`](Self::start_open_message) sends it, or returns the error. Makes no progress.
     ///
     /// # Safety
     /// `len` bytes at `base` are valid for reads.
@@ -173,7 +173,7 @@ impl Mailbox {
             return self.send_to_own_receive(Envelope { context, source: target, tag }, data);
         }
         let credits = &self.two_sided().credits;
-        // A read may be better for longer messages, if the target can map their memory.
+        // A read may be faster for longer messages, if the target can map their memory.
         let is_short = len <= am::room(self, HEADER) && len < self.message_cut_offs().read_intra;
         if !is_short || target >= self.size_number() || !credits.spend(target, len) {
             return false;
@@ -206,7 +206,7 @@ impl Mailbox {
         self.two_sided().matching.borrow_mut().keep(envelope, Unexpected { body, counted: false });
     }
 
-    /// Starts a message that may wait at its sender; with `eager` the target has room for it.
+    /// Starts a message that may wait at its sender; `eager`: this rank has taken credits for it.
     ///
     /// # Safety
     /// The contract of [`start_message`](Self::start_message).
@@ -239,13 +239,13 @@ impl Mailbox {
         if credits.spend(target, len) {
             return Ok(true);
         }
-        // Credits may have arrived: a rank that only sends has made no progress to see them.
+        // Credits may have arrived: a rank that only sends has made no progress to process them.
         self.progress()?;
         Ok(credits.spend(target, len))
     }
 
-    /// Withdraws a send whose receive has not begun: it ends with `Aborted` soon, even if the peer posts no receive. A
-    /// send whose receive has begun, or that has been sent already, ends as usual.
+    /// Cancels a send whose receive has not begun: it ends with `Aborted` soon, even if the peer posts no receive. A
+    /// send whose receive has begun, or whose message has already been sent, ends as usual.
     pub fn withdraw_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending {
             self.unspend_unsent(track);

@@ -8,9 +8,12 @@ use std::rc::Rc;
 use super::credit::Credits;
 use super::offers::Offers;
 use crate::am::{self, Payload, Received, Sink, Token};
-use crate::bill::Awaited;
+use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Matching, Pattern, Ticket};
+
+/// Name of the operation in the bill.
+pub(super) const RECEIVE: &str = "receive";
 
 /// The two-sided messages of a rank.
 pub struct TwoSided {
@@ -45,7 +48,7 @@ impl TwoSided {
         self.matching.borrow().unexpected() > 0
     }
 
-    /// Counts of the posted receives and of the unexpected messages.
+    /// Numbers of posted receives and of unexpected messages.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         let matching = self.matching.borrow();
@@ -73,7 +76,7 @@ pub(super) struct Unexpected {
     pub(super) counted: bool,
 }
 
-/// An unexpected message that was taken out of matching for a separate receive
+/// An unexpected message that was removed from matching for a separate receive
 /// ([`Mailbox::take_message`](super::Mailbox::take_message)). If it is dropped, the message is lost, and its sender may
 /// wait forever.
 #[must_use]
@@ -89,7 +92,7 @@ impl std::fmt::Debug for Matched {
 }
 
 impl Matched {
-    /// The message that will be received.
+    /// The status of the message that will be received.
     #[must_use]
     pub fn status(&self) -> Status {
         status(&self.envelope, &self.unexpected)
@@ -104,13 +107,13 @@ pub(super) fn status(envelope: &Envelope, unexpected: &Unexpected) -> Status {
 /// State of a receive.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
-    /// It is not started, or its outcome has been taken.
+    /// The receive is not started, or its outcome has been returned.
     #[default]
     Idle,
     Ended,
     Failed,
     Posted,
-    /// It is matched; the bytes are arriving.
+    /// The receive is matched; the bytes are arriving.
     Coming,
 }
 
@@ -119,7 +122,7 @@ enum Stage {
 pub struct EndedReceives(RefCell<VecDeque<u32>>);
 
 impl EndedReceives {
-    /// Takes the number of the receive that ended first.
+    /// Removes and returns the number of the receive that ended first.
     #[must_use]
     pub fn take(&self) -> Option<u32> {
         self.0.borrow_mut().pop_front()
@@ -147,8 +150,8 @@ pub struct Receive {
     /// The error, if it has failed.
     error: Cell<Option<Error>>,
     pub(super) ticket: Cell<Option<Ticket>>,
-    /// The operation to show in the bill, if one is recorded.
-    pub(super) awaited: Cell<Option<Awaited>>,
+    /// The pattern with which it was last posted, or that of the message with which it was started.
+    pub(super) pattern: Cell<Option<Pattern>>,
 }
 
 impl fmt::Debug for Receive {
@@ -158,10 +161,13 @@ impl fmt::Debug for Receive {
 }
 
 impl Receive {
-    /// The operation that the receive waits for; unknown unless a bill is recorded.
+    /// The wait of the receive: its team and sender.
     #[must_use]
     pub fn awaits(&self) -> Awaited {
-        self.awaited.get().unwrap_or(Awaited::unknown("receive"))
+        self.pattern.get().map_or(Awaited::unknown(RECEIVE), |pattern| {
+            let account = Some(Account::team(pattern.context()));
+            Awaited { account, operation: RECEIVE, call: 0, from: pattern.source() }
+        })
     }
 
     /// A receive that has not been started. It may be started again after each end.
@@ -170,8 +176,8 @@ impl Receive {
         Rc::default()
     }
 
-    /// Adds `number` to `ended` when the receive ends, or immediately if it is done, and to no earlier list. Only one
-    /// end is added.
+    /// Adds `number` to `ended` when the receive ends, or immediately if it has ended. The list of an earlier call is
+    /// no longer used. Only the next end of the receive is added.
     pub fn watch(&self, ended: &Rc<EndedReceives>, number: u32) {
         if self.is_done() {
             return ended.add(number);
@@ -194,7 +200,7 @@ impl Receive {
     /// `BadArgument` if its previous start has not ended.
     #[inline]
     pub(super) fn check_free(&self) -> Result<()> {
-        if self.is_done() { Ok(()) } else { Err(wrong("the receive before it has not ended")) }
+        if self.is_done() { Ok(()) } else { Err(wrong("the previous receive of this request has not completed")) }
     }
 
     /// Posts the receive: its message has not arrived.
@@ -202,9 +208,10 @@ impl Receive {
     pub(super) fn post(self: &Rc<Self>, matching: &mut Matching<Rc<Self>, Unexpected>, pattern: Pattern, sink: Sink) {
         let former = self.sink.replace(sink);
         debug_assert!(former.is_discard());
-        // The old sink owns nothing, since a receive that ends takes its sink; so its drop is skipped.
+        // The old sink owns nothing, since a receive that ends gives up its sink; so its drop is skipped.
         std::mem::forget(former);
         self.stage.set(Stage::Posted);
+        self.pattern.set(Some(pattern));
         self.ticket.set(Some(matching.post(pattern, Rc::clone(self))));
     }
 
@@ -223,10 +230,10 @@ impl Receive {
         matches!(self.stage.get(), Stage::Idle | Stage::Ended | Stage::Failed)
     }
 
-    /// Takes the outcome of a receive that has ended; `None` before its end.
+    /// Returns the outcome of a receive that has ended, once; `None` before its end.
     ///
     /// # Errors
-    /// The error of the message; `BadArgument` if the outcome was taken before.
+    /// The error of the message; `BadArgument` if the outcome was returned before.
     #[inline]
     pub fn outcome(&self) -> Result<Option<Status>> {
         if !self.is_done() {
@@ -234,11 +241,11 @@ impl Receive {
         }
         match self.stage.replace(Stage::Idle) {
             Stage::Ended => Ok(Some(self.status.get())),
-            _ => Err(self.error.take().unwrap_or_else(|| wrong("its outcome has been taken"))),
+            _ => Err(self.error.take().unwrap_or_else(|| wrong("the result of the receive was already taken"))),
         }
     }
 
-    /// The status of a receive that has ended without an error and whose outcome has not been taken.
+    /// The status of a receive that has ended without an error and whose outcome has not been returned.
     #[must_use]
     #[inline(always)]
     pub fn status(&self) -> Option<Status> {
@@ -262,7 +269,7 @@ impl Receive {
                 std::mem::forget(sink);
                 self.end_with(envelope, data.len(), kept);
             }
-            // Bytes are passed in registers.
+            // `fill_bytes` takes its arguments in registers.
             (None, Payload::Bytes(bytes)) => self.fill_bytes(envelope.source, envelope.tag, sink, bytes),
             (None, data) => self.fill(envelope, sink, data),
         }
@@ -271,16 +278,16 @@ impl Receive {
     /// [`fill`](Self::fill) with bytes.
     #[inline(never)]
     fn fill_bytes(&self, source: u32, tag: i32, sink: Sink, bytes: &[u8]) {
-        // The context is not used any more.
+        // `fill` does not use the context.
         self.fill(Envelope { context: 0, source, tag }, sink, Payload::Bytes(bytes));
     }
 
-    /// Takes the token of the message whose bytes are arriving, if any.
+    /// Removes and returns the token of the message whose bytes are arriving, if any.
     pub(super) fn take_arriving(&self) -> Option<Token> {
         self.token.take()
     }
 
-    /// Ends the receive with a message that has arrived completely and goes to `sink`.
+    /// Ends the receive with a message that has arrived completely; its data goes to `sink`.
     pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: Payload<'_>) {
         if let Some(kept) = sink.take_into_memory(data) {
             return self.end_with(envelope, data.len(), kept);

@@ -95,7 +95,7 @@ fn check_all(operation: Operation) {
     });
 }
 
-/// Long messages in packets, sent with and without a request to the receiver, whatever the device does by default; some
+/// Long messages in packets, sent with and without a request to the receiver, whatever the device's default is; some
 /// arrive before their steps.
 #[test]
 fn long_messages_in_packets() {

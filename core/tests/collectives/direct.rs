@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Direct algorithms on a device: messages, bytes and copies of each rank are those of the schedule; memory that cannot
-//! be lent is copied through memory of the device; a call that one rank gives up fails at all ranks.
+//! be lent is copied through memory of the device; a call that one rank abandons fails at all ranks.
 
 use farside_core::coll::execute::{self, Arguments, Memory, Shape};
 use farside_core::coll::operation::Operation as O;
@@ -88,7 +88,7 @@ fn counted(team: &Team, operation: O, in_place: bool) -> Result<()> {
 
 #[test]
 fn messages_bytes_and_copies_of_direct_algorithms() {
-    // Ranks that wait long would send each other messages.
+    // Ranks that wait for long would send each other messages.
     let settings = with("FARSIDE_PEER_CHECK_MS", "2000");
     for p in some_sizes() {
         Job::threads_with(p as usize, &settings, |job| {
@@ -108,7 +108,7 @@ fn messages_bytes_and_copies_of_direct_algorithms() {
     }
 }
 
-/// In memory that all ranks map, operands are reduced where they are, without a copy or a system call.
+/// In memory that all ranks map, operands are reduced in place, without a copy or a system call.
 #[test]
 fn mapped_operands_are_reduced_in_place() {
     for p in some_sizes() {
@@ -120,7 +120,7 @@ fn mapped_operands_are_reduced_in_place() {
             let allocated =
                 || job.device().allocate(Region { one_node: true, ..Region::allocated(8 * ELEMENTS as usize) });
             let (input, output) = (allocated()?, allocated()?);
-            // SAFETY: memory of the device with this many words, which no other rank accesses outside of the call.
+            // SAFETY: memory of the device with this many words, which no other rank accesses outside the call.
             let words =
                 |of: &Registration| unsafe { std::slice::from_raw_parts_mut(of.base.cast::<u64>(), ELEMENTS as usize) };
             let content = |rank: usize, i: usize| value(rank, 0, i as u64);
@@ -149,7 +149,7 @@ fn mapped_operands_are_reduced_in_place() {
             assert_eq!(stats.count(Kind::SystemCall), 0, "{stats:?}");
             team.barrier()?;
             for memory in [input, output] {
-                // SAFETY: registrations of this device, which are not used any more.
+                // SAFETY: registrations of this device, which are no longer used.
                 unsafe { job.device().release(memory.handle) }?;
             }
             team.barrier()
@@ -206,7 +206,7 @@ fn memory_that_cannot_be_lent_is_copied() {
     }
 }
 
-/// A rank drops a call while others access its memory: the call fails everywhere, and the buffers are free.
+/// A rank drops a call while others access its memory: the call fails at all ranks, and the buffers are reusable.
 #[test]
 fn a_call_that_one_rank_drops_fails_at_all() {
     for p in some_sizes() {

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! A rank that is killed inside each operation, blocking, started and persistent: the others get a `PeerLost` that
-//! names it, within the seconds that the launcher leaves them, and no shared memory is left behind.
+//! names it, before the launcher kills them, and no shared memory is left behind.
 //!
 //! The ranks are this test program again, started by `farside run` with operation and form in the environment.
 
@@ -36,7 +36,7 @@ fn die() -> ! {
     panic!("still alive");
 }
 
-/// Calls the operation until it fails. Short vectors travel with their header, long ones by rendezvous.
+/// Calls the operation until it fails. Short vectors are sent with their header, long ones by rendezvous.
 fn rank(operation: Operation, form: Form) -> Result<()> {
     let job = Job::init()?;
     let team = job.world()?;

@@ -145,7 +145,7 @@ fn other_roots_are_a_mismatch() {
     }
 }
 
-/// A rank that only sends has completed the call when the root finds the disagreement. Its later calls must not fail
+/// A rank that only sends has completed the call when the root detects the disagreement. Its later calls must not fail
 /// because of it.
 #[test]
 fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
@@ -165,7 +165,7 @@ fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
             let named = |rank: usize, e: Error| {
                 let text = e.to_string();
                 mismatch(rank, e);
-                // In a tree, a rank other than the root may be the first to find it.
+                // In a tree, a rank other than the root may be the first to detect it.
                 let names =
                     ["data: ", "160 bytes at rank ", "80 bytes at rank "].iter().all(|part| text.contains(part));
                 assert!(rank != 1 || names, "{text}");
@@ -197,7 +197,7 @@ fn block_that_is_empty_for_one_side_is_a_mismatch() {
             // SAFETY: the buffers outlive the call.
             unsafe { Prepared::started(team, &arguments) }?.wait()
         };
-        // A message for which its receiver does not wait may arrive after the call is over.
+        // A message for which its receiver does not wait may arrive after the call has ended.
         disagree(p, wrong, |rank| empty == 0 && rank == 1, mismatch);
     }
 }
@@ -213,7 +213,7 @@ fn other_roots_of_a_persistent_call_are_a_mismatch() {
             unsafe { persistent.start() }?;
             persistent.wait()
         };
-        // Ranks that take themselves for the root wait for each other; if no rank does, all ranks only send.
+        // Ranks that act as the root wait for each other; if no rank does, all ranks only send.
         disagree(p, wrong, |rank| odd == 1 && rank < 2, mismatch);
     }
 }
@@ -251,7 +251,7 @@ fn late_rank_that_is_asked_is_waited_for() {
 }
 
 #[test]
-fn other_reductions_are_a_mismatch() {
+fn differing_reductions_are_a_mismatch() {
     for p in some_sizes() {
         let wrong = |team: &Team| {
             let mut made = Made::new(team, Case { commutative: true, ..Case::new(Operation::Allreduce) });
@@ -384,7 +384,7 @@ fn rank_that_ends_is_named_to_those_that_wait_for_it() {
             // A rank that got the error may itself reach the end before another rank has asked.
             let blamed = e.blamed_number().filter(|rank| *rank != job.rank_number() && (p > 2 || *rank == 1));
             assert!(e.kind() == ErrorKind::PeerLost && blamed.is_some(), "{e}");
-            assert!(e.to_string().contains("the end of the job"), "{e}");
+            assert!(e.to_string().contains("has finalized"), "{e}");
             Ok(())
         };
         let begun = Instant::now();
@@ -404,5 +404,5 @@ fn a_job_whose_setting_names_no_algorithm_does_not_start() {
     let e = Job::threads_with(1, &Settings::from_lookup(set).unwrap(), |_| Ok(())).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Setting);
     let shown = e.to_string();
-    assert!(shown.contains("FARSIDE_COLL=\"broadcast:scatter-rong\": ") && shown.contains("allowed: "), "{shown}");
+    assert!(shown.contains("FARSIDE_COLL=\"broadcast:scatter-rong\": ") && shown.contains("allowed are "), "{shown}");
 }

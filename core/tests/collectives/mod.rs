@@ -27,8 +27,8 @@ fn some_sizes() -> impl Iterator<Item = u32> {
 }
 
 fn every_size(f: impl Fn(&Job) -> Result<()> + Sync) {
-    // A quick run goes up to five: a power of two and others. Over verbs, it uses numbers that differ in the path of
-    // messages.
+    // A quick run uses up to five ranks: a power of two and others. Over verbs, it uses numbers that differ in the path
+    // of messages.
     let sizes = match (verbs(), quick()) {
         (true, _) => 2..=4,
         (false, true) => 1..=5,

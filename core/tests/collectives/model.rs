@@ -10,7 +10,7 @@ use farside_core::coll::schedule::Side;
 use farside_core::device::Block;
 use farside_core::{Result, Team};
 
-/// Content of the memory outside of the blocks, before and after.
+/// Content of the memory outside the blocks, before and after.
 const OUTSIDE: u64 = 0x5555_5555_5555_5555;
 
 /// Element `i` of the contribution of `rank` for `to`.
@@ -33,10 +33,10 @@ pub(crate) fn add(low: u64, high: u64) -> u64 {
 /// # Safety
 /// The contract of `ReduceFn`; the context points to a `fn(u64, u64) -> u64`.
 unsafe fn apply(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let f = unsafe { *context.cast::<fn(u64, u64) -> u64>() };
     for i in 0..elements {
-        // SAFETY: by the caller's promise the pointers are aligned and have `elements` elements.
+        // SAFETY: by the caller's contract the pointers are aligned and have `elements` elements.
         unsafe {
             let (operand, into) = (*operand.cast::<u64>().add(i), into.cast::<u64>().add(i));
             *into = if side == Side::Left { f(operand, *into) } else { f(*into, operand) };
@@ -69,7 +69,7 @@ struct Strided {
     elements: usize,
 }
 
-// SAFETY: each block is the part of an element that the bytes asked for have.
+// SAFETY: each block is the requested part of an element.
 unsafe impl Layout for Strided {
     fn packed_len(&self) -> usize {
         8 * self.elements
@@ -290,7 +290,7 @@ impl Made {
         }
     }
 
-    /// Fills the input, and the output: with the data of a call in place, otherwise with values that are not in the
+    /// Fills the input, and the output: with the data of an in-place call, otherwise with values that are not in the
     /// result. Addresses do not change.
     pub(crate) fn fill(&mut self) {
         use Operation as O;

@@ -10,7 +10,7 @@ use farside_core::{ErrorKind, Job, Result, coll};
 use super::algorithms::check;
 use super::model::{Case, Made};
 
-/// Nodes of ranks that are consecutive or not, of the same number or not.
+/// Nodes whose ranks are consecutive or not, with equal numbers of ranks or not.
 const LAYOUTS: [&[u32]; 6] =
     [&[0, 0, 1], &[0, 1, 0], &[0, 0, 1, 1], &[0, 1, 1, 1, 0], &[0, 0, 0, 1, 2, 2, 2], &[0, 1, 2, 0, 0, 1, 3, 0]];
 

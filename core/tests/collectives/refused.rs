@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Calls that their own rank refuses for its arguments have not been made: a retry is the call of the other ranks, and
+//! Calls that their own rank refuses for their arguments count as not made: a retry is the call of the other ranks, and
 //! another call in its place is a mismatch.
 
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ fn retry_of_a_refused_call_is_the_call_of_the_others() {
 }
 
 /// The rank makes the next call instead. All ranks whose call needs others get a mismatch, those that have continued
-/// wait in the last call until the rank reaches the end, and none waits forever.
+/// wait in the last call until the rank reaches the end, and no rank waits forever.
 #[test]
 fn another_call_in_place_of_a_refused_one_is_a_mismatch() {
     use Operation as O;
@@ -125,7 +125,7 @@ fn another_call_in_place_of_a_refused_one_is_a_mismatch() {
     }
 }
 
-/// A call with the same data as an internal exchange does not take its place.
+/// A call with the same data as an internal exchange is not matched with it.
 #[test]
 fn data_of_a_program_is_not_taken_for_an_internal_exchange() {
     for p in some_sizes() {

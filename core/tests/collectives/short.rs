@@ -31,7 +31,7 @@ fn cases(p: usize) -> Vec<Case> {
         let algorithm = names.into_iter().find_map(|name| farside_core::coll::table::named(operation, name));
         let has_block_for_each =
             matches!(operation, Operation::Scatter | Operation::Alltoall | Operation::ReduceScatter);
-        // Longer calls use signals only where ranks share processors.
+        // Longer calls use signals only if ranks share processors.
         let most = if has_block_for_each { 71 / p as u64 } else { 71 };
         for (elements, in_place) in [(1, false), (3, true), (most / 3, false), (most, false)] {
             let in_place = in_place
@@ -68,7 +68,7 @@ fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
             assert!(!by_signal || (job.stats() - before).messages() == 1, "{case:?}");
             made.assert();
         }
-        // Calls that use messages in between let ranks run ahead of each other.
+        // Calls that use messages in between permit ranks to run ahead of each other.
         let mut long =
             Made::new(&team, Case { root: round % team.size(), elements: 9, ..Case::new(Operation::Broadcast) });
         long.run(&team, &[])?;
@@ -120,9 +120,9 @@ fn short_of_a_new_team_sends_one_signal_after_some_calls() {
     }
 }
 
-/// A rank that needs nothing of the others has made three calls before the root begins, as often as it comes.
+/// A rank that needs no data of the others has made three calls before the root begins, in each repetition.
 #[test]
-fn short_of_ranks_that_need_nothing_goes_on_before_the_others() {
+fn short_call_of_ranks_that_need_nothing_completes_before_the_others() {
     if verbs() {
         return;
     }

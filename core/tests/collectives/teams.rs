@@ -1,4 +1,4 @@
-//! Teams: made locally by every member, split, kept apart; their barriers.
+//! Teams: made locally by every member, split, kept separate; their barriers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,10 +56,10 @@ fn subteam_of_bad_ranks_is_refused_everywhere() {
     });
 }
 
-/// Only members make the team, each at its own time; all know its context. The last member makes it after messages of
-/// the others have arrived.
+/// Only members make the team, each at a different time; all know its context. The last member makes it after messages
+/// of the others have arrived.
 #[test]
-fn team_of_members_sends_nothing_and_takes_what_came_before_it() {
+fn team_of_members_sends_nothing_and_receives_earlier_messages() {
     every_size(|job| {
         let world = job.world()?;
         let odd: Vec<u32> = (0..job.size_number()).filter(|rank| rank % 2 == 1).collect();
@@ -144,7 +144,7 @@ fn members_in_another_order_are_a_mismatch() {
     });
 }
 
-/// The barrier that each rank has last entered: more for a later one, and for one of more ranks.
+/// The barrier that each rank has entered last: a greater number for a later barrier, and for one of more ranks.
 type Entered = [AtomicU64; 9];
 
 /// Barriers, none of which may release a rank before the last rank has entered.
@@ -180,7 +180,8 @@ fn barrier_of_a_new_team_lets_no_rank_out_before_the_last_is_in() {
     });
 }
 
-/// On any machine: ranks that never spin count as ranks that share cores, ranks that only spin as ranks that do not.
+/// On any machine: ranks that never spin are treated as ranks that share cores, ranks that only spin as ranks that do
+/// not.
 #[test]
 fn barrier_of_either_kind_lets_no_rank_out_before_the_last_is_in() {
     for (wait, oversubscribed, rounds) in [("park", true, 50), ("spin", false, 5)] {
@@ -218,7 +219,7 @@ fn signal_array_of_different_lengths_is_a_mismatch() {
     }
 }
 
-/// A word may hold any value, even those that mean that a device has no answer yet.
+/// A word may hold any value, even those by which a device marks a missing answer.
 #[test]
 fn compare_swap_returns_any_value_of_a_word() {
     let settings = Settings::from_lookup(|name| (name == "FARSIDE_TEST_FAULT").then(|| "unmapped".to_owned())).unwrap();

@@ -1,4 +1,4 @@
-//! Algorithms of a program whose schedules cannot be executed: each is an error at every rank, no memory is touched,
+//! Algorithms of a program whose schedules cannot be executed: each is an error at every rank, no memory is accessed,
 //! and the team remains usable.
 
 use farside_core::coll::execute::{Arguments, CallMode, Prepared};
@@ -43,56 +43,56 @@ macro_rules! wrong {
 
 /// Algorithms, whether their call is in place, and the text of the error.
 static WRONG: &[(Algorithm, bool, &str)] = wrong! {
-    // In a call in place there is no input.
-    Allreduce, true, "reads the input of a call in place", |call| {
+    // In an in-place call there is no input.
+    Allreduce, true, "reads the input of an in-place call", |call| {
         schedule(&Call { in_place: false, ..*call }, 1, |b| b.reduce(&[IN], Side::Left, &[OUT]))
     };
-    Scan, true, "reads the input of a call in place", |call| {
+    Scan, true, "reads the input of an in-place call", |call| {
         schedule(&Call { in_place: false, ..*call }, 1, |b| b.copy(&[IN], &[OUT]))
     };
-    Exscan, true, "reads the input of a call in place", |call| {
+    Exscan, true, "reads the input of an in-place call", |call| {
         schedule(&Call { in_place: false, ..*call }, 1, |b| {
             let scratch = b.scratch([0]);
             b.copy(&[IN], &[scratch]);
         })
     };
-    Allgather, true, "reads the input of a call in place", |call| {
+    Allgather, true, "reads the input of an in-place call", |call| {
         let (input, output) = (Sizes::new(call.rank, 1), Sizes::new(0, call.size));
         let mut b = Builder::new(call.rank, call.size, input, output);
         b.send(other(call), 0, &[IN]);
         b.done()
     };
-    Allreduce, true, "reads the input of a call in place", |call| {
+    Allreduce, true, "reads the input of an in-place call", |call| {
         schedule(&Call { in_place: false, ..*call }, 1, |b| {
             b.lend(other(call), 0, &[IN], &[]);
             b.reclaim(other(call), 0);
         })
     };
     // Rank 0 has no result of an exclusive scan.
-    Exscan, false, "writes an output that the call does not write", |call| {
+    Exscan, false, "writes the output, which the call does not write", |call| {
         schedule(call, 1, |b| if call.rank == 0 { b.copy(&[IN], &[OUT]) } else { b.copy(&[IN, IN], &[OUT]) })
     };
     // Buffers, ranks, and sizes.
-    Allreduce, false, "input and output of its schedule", |call| {
+    Allreduce, false, "input and output of the schedule", |call| {
         Builder::new(call.rank, call.size, Sizes::new(0, 1), Sizes::new(1, 1)).done()
     };
-    Allreduce, false, "input and output of its schedule", |call| schedule(call, 0, |_| ());
-    Allreduce, false, "its schedule is of rank", |call| {
+    Allreduce, false, "input and output of the schedule", |call| schedule(call, 0, |_| ());
+    Allreduce, false, "the schedule is for rank", |call| {
         schedule(&Call { rank: (call.rank + 1) % call.size, ..*call }, 1, |_| ())
     };
-    Allreduce, false, "its schedule is of rank", |call| schedule(&Call { size: call.size + 1, ..*call }, 1, |_| ());
+    Allreduce, false, "the schedule is for rank", |call| schedule(&Call { size: call.size + 1, ..*call }, 1, |_| ());
     Allreduce, false, "a block without a size", |call| schedule(call, 1, |b| _ = b.scratch([7]));
-    Allgather, false, "not taken by a Builder", |call| {
+    Allgather, false, "not made by a Builder", |call| {
         let made = call.builder(0).done();
         made.with_steps(made.steps())
     };
-    Alltoall, false, "input and output of its schedule", |call| {
+    Alltoall, false, "input and output of the schedule", |call| {
         Builder::new(call.rank, call.size, Sizes::NONE, Sizes::NONE).done()
     };
-    NeighborAllgather, false, "input and output of its schedule", |call| {
+    NeighborAllgather, false, "input and output of the schedule", |call| {
         Builder::new(call.rank, call.size, Sizes::new(0, 1), Sizes::new(1, 9)).done()
     };
-    // Slices, and what the steps of a builder may do with them.
+    // Slices, and the steps that a builder permits on them.
     Allreduce, false, "blocks 0 to 2 of 1 of the Input", |call| {
         schedule(call, 1, |b| b.send(other(call), 0, &[Slice::input(0, 2)]))
     };
@@ -108,25 +108,25 @@ static WRONG: &[(Algorithm, bool, &str)] = wrong! {
     Allreduce, false, "names rank", |call| schedule(call, 1, |b| b.signal(call.rank, 0));
     Allreduce, false, "has the tag 536870912", |call| schedule(call, 1, |b| b.send(other(call), 1 << 29, &[IN]));
     Allreduce, false, "has the tag 4294967295", |call| schedule(call, 1, |b| b.wait(other(call), u32::MAX));
-    Allreduce, false, "have tag 3", |call| {
+    Allreduce, false, "with tag 3", |call| {
         schedule(call, 1, |b| (0..2).for_each(|_| b.send(other(call), 3, &[IN])))
     };
-    Allreduce, false, "have tag 4", |call| {
+    Allreduce, false, "with tag 4", |call| {
         schedule(call, 1, |b| {
             b.receive(other(call), 4, &[OUT]);
             b.receive_reduce(other(call), 4, Side::Left, &[OUT]);
         })
     };
     // Lengths.
-    Allreduce, false, "for a place of", |call| schedule(call, 1, |b| b.copy(&[IN, IN], &[OUT]));
-    Allreduce, false, "for a place of", |call| {
+    Allreduce, false, "into a block of", |call| schedule(call, 1, |b| b.copy(&[IN, IN], &[OUT]));
+    Allreduce, false, "into a block of", |call| {
         schedule(call, 2, |b| b.reduce(&[IN], Side::Right, &[Slice::output(0, 2)]))
     };
     // Operations.
-    Allgather, false, "reduces in a call that does not", |call| {
+    Allgather, false, "reduces, but the operation is not a reduction", |call| {
         schedule(call, 0, |b| b.receive_reduce(other(call), 0, Side::Left, &[OUT]))
     };
-    Allgather, false, "reduces in a call that does not", |call| {
+    Allgather, false, "reduces, but the operation is not a reduction", |call| {
         schedule(call, 0, |b| b.reduce(&[IN], Side::Left, &[OUT]))
     };
     // Loans.
@@ -141,8 +141,8 @@ static WRONG: &[(Algorithm, bool, &str)] = wrong! {
         })
     };
     // Panics.
-    Allreduce, false, "its function build has panicked: on purpose", |_| panic!("on purpose");
-    Allreduce, false, "its function build has panicked: no message", |_| std::panic::panic_any(PanicsAgain);
+    Allreduce, false, "function build of the algorithm panicked: on purpose", |_| panic!("on purpose");
+    Allreduce, false, "function build of the algorithm panicked: no message", |_| std::panic::panic_any(PanicsAgain);
 };
 
 struct PanicsAgain;
@@ -155,7 +155,7 @@ impl Drop for PanicsAgain {
 
 static PANICS_BEFORE: Algorithm = Algorithm { applies: |_| panic!("before"), ..OWN };
 
-/// Makes a call with an algorithm; it must be refused.
+/// Makes a call with an algorithm; it must be rejected.
 fn refused(team: &Team, case: Case, algorithm: &'static Algorithm) -> Error {
     Made::new(team, case).with(&[], |arguments| {
         let arguments = Arguments { algorithm: Some((algorithm, &[])), ..arguments.clone() };
@@ -173,7 +173,7 @@ fn goes_on(team: &Team) -> Result<()> {
 
 #[test]
 fn schedules_that_do_not_fit_their_call_are_errors_at_every_rank() {
-    let panics = (&PANICS_BEFORE, false, "its function applies has panicked: before");
+    let panics = (&PANICS_BEFORE, false, "function applies of the algorithm panicked: before");
     let all = WRONG.iter().map(|(algorithm, in_place, says)| (algorithm, *in_place, *says)).chain([panics]);
     let all: Vec<(&'static Algorithm, bool, &str)> = all.collect();
     for p in some_sizes() {
@@ -223,7 +223,8 @@ fn by(team: &Team, algorithm: &'static Algorithm) -> Result<()> {
     made.run(team, &[])
 }
 
-/// Rank 0 sends data of the program where rank 1 waits for a loan, whose message names memory of rank 0.
+/// Rank 0 sends data of the program in place of a loan for which rank 1 waits, with a message that names memory of rank
+/// 0.
 static FORGED: Algorithm = Algorithm {
     build: |call| {
         schedule(call, 1, |b| match call.rank {

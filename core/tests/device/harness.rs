@@ -28,7 +28,7 @@ impl Config {
         settings(self.set)
     }
 
-    /// The properties of the configuration that checks depend on.
+    /// The properties of the configuration on which checks depend.
     pub(crate) fn setup(&self) -> Setup {
         let ring = self.settings().ring(2);
         Setup {
@@ -43,7 +43,7 @@ impl Config {
                 None if verbs() => None,
                 None => Some(Box::new(move |len| {
                     // At least two of the largest packets fit, wherever the ring starts and although less than a
-                    // quarter of it may not be given back yet; at most as many as it has slots.
+                    // quarter of it may not be released yet; at most as many as it has slots.
                     let most = ring / (8 + len).next_multiple_of(32) + usize::from(len <= 48);
                     2..=most
                 })),
@@ -80,17 +80,17 @@ pub(crate) fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
 
-/// Whether an HCA carries out operations on the memory of another node.
+/// Whether an HCA executes operations on the memory of another node.
 pub(crate) fn hca() -> bool {
     verbs() && std::env::var("FARSIDE_DEVICES").map_or(true, |list| list.contains("verbs"))
 }
 
-/// Whether the device is shared memory where a test does not name another one.
+/// Whether the device is shared memory if a test does not name another one.
 pub(crate) fn shm() -> bool {
     std::env::var("FARSIDE_DEVICE").map_or(true, |d| d == "auto" || d == "shm")
 }
 
-/// Whether to run fewer rounds and combinations, though every kind of test; meant for emulated machines.
+/// Whether to run fewer rounds and combinations of every kind of test; meant for emulated machines.
 pub(crate) fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }

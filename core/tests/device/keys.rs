@@ -1,4 +1,4 @@
-//! Keys come from peers: any bytes must be refused or lead to the region that they identify, and never to a panic.
+//! Keys come from peers: any bytes must be rejected or lead to the region that they identify, and never to a panic.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -49,11 +49,12 @@ fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Resul
     let keys = coll::allgather(&world.team, &world.own.key)?;
     if world.me() == 0 {
         let true_key = keys[1].clone();
-        // The true key with one byte changed, some of them truncated; and random bytes after every tag. Unchanged are
+        // The valid key with one byte changed, some of them truncated; and random bytes after every tag. Unchanged are
         // the address of user memory and the number by which requests name it: only the peer that issued them can check
         // these.
         let len = true_key.len();
-        // Over verbs all addresses are the owner's; together with shared memory, the first byte identifies the device.
+        // A key of verbs has the address at the owner in all cases. A key of `route` begins with a byte that identifies the
+        // device.
         let first = 1 + usize::from(job.device().capabilities().name == "route");
         let address = match (crate::harness::verbs(), config.user) {
             (true, _) => [first..first + 8, 0..0],

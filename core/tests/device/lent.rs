@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Memory that is lent for one message: pages of a buffer that is used again are moved, and the peer that maps them needs
-//! no system call. Memory that the program frees is forgotten.
+//! Memory that is exported for one message: pages of a buffer that is used repeatedly are moved, and the peer that maps
+//! them needs no system call. Memory that the program frees is dropped from the set of moved pages.
 
 use std::alloc::Layout;
 
@@ -18,7 +18,7 @@ use crate::world::pattern;
 
 const LEN: usize = 1 << 20;
 
-/// Pages that `malloc` has returned. A test is not the only thread of its process, so the parts of pages at the edges,
+/// Pages that `malloc` has returned. Other threads of the process run other tests, so the parts of pages at the edges,
 /// which other buffers share, are read with a system call.
 struct Pages(*mut u8, Layout);
 
@@ -34,7 +34,7 @@ impl Pages {
     /// Fills bytes with a pattern.
     fn fill(&self, at: usize, seed: usize, len: usize) {
         assert!(at + len <= self.1.size());
-        // SAFETY: inside the allocation, of which there are no references.
+        // SAFETY: inside the allocation, to which there are no references.
         unsafe { self.0.add(at).copy_from_nonoverlapping(pattern(seed, len).as_ptr(), len) };
     }
 }
@@ -46,8 +46,8 @@ impl Drop for Pages {
     }
 }
 
-/// Number of the system calls that rank 1 makes to read `len` bytes at `from` out of the memory of rank 0, where they
-/// are [`pattern`] of `seed`.
+/// Number of the system calls that rank 1 makes to read `len` bytes at `from` from the memory of rank 0, where they are
+/// [`pattern`] of `seed`.
 fn calls(job: &Job, team: &Team, from: *const u8, seed: usize, len: usize) -> Result<u64> {
     let own = if job.rank_number() == 0 {
         let region = Region { brief: true, one_node: true, exclusive: true, ..Region::of(from.cast_mut(), len) };
@@ -78,7 +78,7 @@ fn calls_for(job: &Job, team: &Team, pages: &Pages, seed: usize) -> Result<u64> 
     calls(job, team, pages.0, seed, pages.1.size())
 }
 
-/// Whether buffers can be mapped here.
+/// Whether buffers can be mapped on this machine.
 fn can_be_mapped() -> bool {
     #[cfg(feature = "verbs")]
     if let Err(e) = farside_core::device::Watch::new() {
@@ -120,18 +120,18 @@ fn third_message_of_a_buffer_makes_no_system_call() {
     });
 }
 
-/// A message of rank 0 to rank 1; returns the number of reads that it has taken.
+/// Sends a message from rank 0 to rank 1; returns the number of reads.
 fn message(job: &Job, team: &Team, pages: &Pages, seed: usize) -> Result<u64> {
     let (len, before) = (pages.1.size(), job.stats());
     pages.fill(0, seed, len);
     if job.rank_number() == 0 {
         let source = Source::Bytes(Block { base: pages.0, len });
-        // SAFETY: the bytes stay as they are until the message has been sent.
+        // SAFETY: the bytes do not change until the message has been sent.
         let sending = unsafe { job.start_message(1, 5, 0, source, Mode::Standard) }?;
         job.wait("a send", || sending.outcome())?;
     } else {
         let (mut into, receive) = (vec![0u8; len], Receive::new());
-        // SAFETY: the vector is used after the end of the receive only.
+        // SAFETY: the vector is used only after the end of the receive.
         let sink = unsafe { Sink::memory(into.as_mut_ptr(), len) };
         // SAFETY: as above.
         unsafe { job.start_receive(&receive, Pattern::new(5, Some(0), Some(0)), sink) }?;
@@ -189,7 +189,7 @@ fn freed_buffers_are_forgotten() {
 /// Writes at a window of rank 0 over `base` by rank 1, and then sends the window's memory as a message.
 fn window(job: &Job, team: &Team, base: *mut u8, len: usize) -> Result<u64> {
     let own = if job.rank_number() == 0 {
-        // SAFETY: the callers use the memory only by this function while the window is there.
+        // SAFETY: the callers use the memory only by this function while the window exists.
         Some(unsafe { job.device().register(Region { exclusive: true, ..Region::of(base, len) }) }?)
     } else {
         None
@@ -219,7 +219,7 @@ fn windows_and_buffers_share_moved_pages() {
         }
         let (base, part) = (buffer.0.wrapping_add(10_000), 500_000);
         assert_eq!(window(job, team, base, part)?, 0);
-        // The window was exclusive, so peers must not reach its pages any more.
+        // The window was exclusive, so peers must no longer access its pages.
         assert_eq!(calls(job, team, base, 77, part)?, 1);
         assert_eq!(calls(job, team, buffer.0, 1, 8192)?, 0, "other pages of the buffer stay moved");
         // Memory of another allocator is mapped as long as a window covers it.
@@ -267,7 +267,7 @@ fn bytes_that_stay_moved_are_limited() {
     });
 }
 
-/// Pins memory, like a library that hands it to a device; `None` if the system does not allow that.
+/// Pins memory, as a library that passes it to a device does; `None` if the system does not allow that.
 fn pin(bytes: &'static mut [u8]) -> Option<i64> {
     const REGISTER_BUFFERS: i64 = 0;
     let (mut parameters, one) = ([0u64; 15], 1i64);

@@ -33,7 +33,8 @@ fn passive_memory_is_served_right_after_registration() {
                 assert!(start.elapsed() < Duration::from_secs(60), "no request is served");
                 std::hint::spin_loop();
             }
-            // This rank has not entered the runtime, so the agent has served the request. Over verbs the target takes no part.
+            // This rank has not entered the runtime, so the agent has served the request. Over verbs the target is not
+            // involved.
             let served = (job.stats() - before).count(Kind::Served) > 0;
             assert_eq!(served, !crate::harness::hca(), "by the agent");
             release(job, own.handle)?;

@@ -17,7 +17,7 @@ use crate::world::{World, pattern};
 const CALLS: &str = "FARSIDE_TEST_REFUSED";
 /// The rank that must not open memory of others.
 const UNMAPPED: &str = "FARSIDE_TEST_UNMAPPED";
-/// A user without rights of its own.
+/// A user without privileges.
 const PLAIN_USER: u32 = 65534;
 
 const EPERM: i32 = libc::EPERM;
@@ -153,7 +153,7 @@ fn lost_rank_is_named_where_its_process_may_not_be_opened() {
 }
 
 #[test]
-fn ranks_that_may_not_map_each_other_use_tcp_and_say_so_once() {
+fn ranks_that_may_not_map_each_other_use_tcp_and_warn_once() {
     if is_left_out("user namespaces, /proc") {
         return;
     }
@@ -188,9 +188,9 @@ fn one_rank_that_may_not_map_another_is_known_to_all() {
     }
 }
 
-/// Runs a job as a user without rights of its own.
+/// Runs a job as a user without privileges.
 fn as_plain_user(mut job: Marked) -> Finished {
-    // SAFETY: a question about this process.
+    // SAFETY: the call only reads an attribute of this process.
     if unsafe { libc::geteuid() } == 0 {
         job.command.uid(PLAIN_USER).gid(PLAIN_USER);
     }
@@ -235,7 +235,7 @@ fn as_a_rank_without_standard_descriptors() {
     if std::env::var_os(CALLS).is_none() {
         return;
     }
-    // SAFETY: nothing of this process uses them meanwhile.
+    // SAFETY: no other code of this process uses the descriptors meanwhile.
     (0..3).for_each(|number| unsafe { _ = libc::close(number) });
     let job = Job::init().unwrap();
     let null =

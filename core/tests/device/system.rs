@@ -66,7 +66,7 @@ fn process_vm_forbidden_auto_falls_back_to_the_ring() {
     }
 }
 
-/// Long blocks, which ranks of a node read from each other's memory where they may.
+/// Collects long blocks, which ranks of a node read from each other's memory if the system permits.
 pub(crate) fn collect_long_blocks(job: &Job) -> Result<()> {
     let blocks = coll::allgather(&job.world()?, &vec![job.rank_number() as u8; 100_000])?;
     assert!(blocks.iter().zip(0..).all(|(block, rank)| block.len() == 100_000 && block.iter().all(|b| *b == rank)));
@@ -152,7 +152,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
             let team = job.world()?;
             let allocate = |len| job.device().allocate(Region::allocated(len));
             if job.rank_number() == 0 {
-                // Fills the file system, touches every page, and releases all regions.
+                // Fills the file system, accesses every page, and releases all regions.
                 let mut all = Vec::new();
                 let e = loop {
                     match allocate(64 << 10) {
@@ -189,14 +189,14 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
     }
 }
 
-/// A team that gets no shared memory for its signal array uses messages instead, at all its ranks alike, even if the
-/// memory suffices for some of them.
+/// If a rank of a team gets no shared memory for the signal array, all ranks of the team use messages instead, even if
+/// the memory suffices for some of them.
 #[test]
-fn team_without_memory_for_signals_goes_on_by_messages() {
+fn team_without_memory_for_signals_uses_messages() {
     if !crate::harness::shm() {
         return println!("skipped: only shared memory is in a file system");
     }
-    if in_child(concat!(module_path!(), "::team_without_memory_for_signals_goes_on_by_messages")) {
+    if in_child(concat!(module_path!(), "::team_without_memory_for_signals_uses_messages")) {
         let Some(dir) = small_file_system(1024) else {
             println!("skipped: no right to mount a file system here");
             return;

@@ -12,7 +12,7 @@ use farside_core::device::{Block, Operation, Place, Region, RemoteRegion};
 use farside_core::sim::{Flap, Interface, Network, Simulation, Trace};
 use farside_core::{ErrorKind, Job, Result};
 
-/// The overhead of a processor is longer than the gap of its interface, so its clock is ahead of messages that wait.
+/// The send overhead is longer than the gap, so the sender's clock is ahead of the time at which its queued messages leave.
 #[test]
 fn messages_that_are_sent_again_keep_their_order() {
     const ID: HandlerId = HandlerId(3);
@@ -38,7 +38,7 @@ fn messages_that_are_sent_again_keep_their_order() {
     }
 }
 
-/// Runs `f` with a word of each rank, at this rank's address and as its peers reach it.
+/// Runs `f` with a word of each rank, by this rank's own address and by the imports of its peers' words.
 fn with_words<R>(job: &Job, f: impl FnOnce(&AtomicU64, &[RemoteRegion]) -> Result<R>) -> Result<R> {
     let own = job.device().allocate(Region::allocated(8))?;
     // SAFETY: the word ends with the device of the rank.
@@ -58,7 +58,7 @@ fn add(job: &Job, word: &RemoteRegion, add: u64) -> Result<u64> {
     Ok(old.get())
 }
 
-/// A signal in transit arrives even if its sender forgets the region meanwhile.
+/// A signal in transit arrives even if its sender drops the import of the region meanwhile.
 #[test]
 fn signal_outlives_the_import_of_its_region() {
     let run = Simulation::new(2).run(|job| {
@@ -97,7 +97,8 @@ fn memory_of_a_dead_rank_is_lost_and_not_unknown() {
     }
 }
 
-/// The processor of rank 0 reads its word, and stores to it, while the interface keeps the sum of rank 1's addition.
+/// The processor of rank 0 reads its word, and stores to it, while the interface holds back the sum of rank 1's
+/// addition.
 #[test]
 fn atomics_of_an_interface_need_not_be_coherent() {
     let run = |incoherent: bool, stores: bool| {
@@ -108,7 +109,7 @@ fn atomics_of_an_interface_need_not_be_coherent() {
                 job.align()?;
                 if job.rank() == 1 {
                     add(job, &remotes[0], 5)?;
-                    // A message ends the time in which the word is kept, also for one that takes another way.
+                    // A message ends the time for which the word is held back, even a message that takes another path.
                     job.world()?.barrier()?;
                     return Ok(Vec::new());
                 }

@@ -1,5 +1,5 @@
-//! The simulated network: conformance of its device with the seam, times that the models give in closed form, contention,
-//! faults, that a seed replays, and the barrier in the switch.
+//! The simulated network: conformance of its device with the device contract, times that the models give in closed
+//! form, contention, faults, the replay of a seed, and the in-switch barrier.
 
 mod faults;
 mod models;
@@ -14,7 +14,7 @@ mod trees;
 use farside_conformance::{Check, Setup, Subject};
 use farside_core::sim::{Network, Simulation};
 
-/// Conformance with the seam, with delays and reordering from several seeds.
+/// Conformance with the device contract, with delays and reordering from several seeds.
 fn conforms(check: &Check) {
     let hostile = Network { jitter: 5000.0, reorders: true, loss: 0.05, retry: 4000.0, ..Network::default() };
     for seed in 0..4 {

@@ -1,9 +1,11 @@
-//! Models that are measured on a simulated network are the ones that it was given.
+//! Models that are measured on a simulated network equal those with which it was configured.
 
 use std::time::Duration;
 
 use farside_core::ErrorKind;
-use farside_core::model::{LogGP, Models, Posting, Primitive};
+#[cfg(feature = "tune")]
+use farside_core::model::Posting;
+use farside_core::model::{LogGP, Models, Primitive};
 use farside_core::sim::{Interface, Network, Simulation};
 
 /// Interfaces whose gap is at least the overhead, since a stream shows the longer one.
@@ -36,7 +38,7 @@ fn measured(ranks: usize, network: Network, limit: Duration) -> Vec<Models> {
 }
 
 #[test]
-fn parameters_of_a_simulated_network_come_back() {
+fn parameters_of_a_simulated_network_are_recovered() {
     for interface in interfaces() {
         let network = Network { interface, ..Network::default() };
         let all = measured(2, network, Duration::from_millis(100));

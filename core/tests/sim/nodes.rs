@@ -24,7 +24,7 @@ fn memory() -> Interface {
     Interface { gap_per_byte: 0.05, ..Interface::log_p(300.0, 50.0, 50.0) }
 }
 
-/// Two nodes of four ranks each, with consecutive ranks, with ranks in turn, and with ranks in no order.
+/// Two nodes of four ranks each, with consecutive ranks, with ranks in turn, and with ranks in random order.
 fn layouts() -> [(&'static str, Nodes); 3] {
     let mixed = Nodes { of: vec![0, 1, 1, 0, 1, 0, 0, 1], within: memory() };
     [("consecutive", Nodes::consecutive(2, 4, memory())), ("in turn", Nodes::in_turn(2, 4, memory())), ("mixed", mixed)]
@@ -39,7 +39,7 @@ fn simulation(nodes: &Nodes) -> Simulation {
 /// The contract of `ReduceFn`, of elements of 8 bytes.
 unsafe fn add(_: *const (), operand: *const u8, into: *mut u8, elements: usize, _: Side) -> Result<()> {
     for i in 0..elements {
-        // SAFETY: by the caller's promise the pointers are aligned and have `elements` elements.
+        // SAFETY: by the caller's contract the pointers are aligned and have `elements` elements.
         unsafe { *into.cast::<u64>().add(i) += *operand.cast::<u64>().add(i) };
     }
     Ok(())
@@ -141,8 +141,8 @@ fn measured_choices_are_in_two_levels() {
     }
 }
 
-/// The predictor has the links of nodes: barriers with messages take the times that LogP gives their schedules, except
-/// where several messages need a processor or an interface at the same time and are served in another order.
+/// The predictor models the links of nodes: barriers with messages take the times that LogP gives their schedules,
+/// except if several messages need a processor or an interface at the same time and are served in another order.
 #[test]
 fn barriers_take_the_times_of_log_p_on_nodes() {
     let (network, within) = (Interface { gap_per_byte: 0.0, ..tcp() }, Interface { gap_per_byte: 0.0, ..memory() });
@@ -172,16 +172,16 @@ fn barriers_take_the_times_of_log_p_on_nodes() {
 fn nodes_that_do_not_fit_are_refused() {
     let run = |network: Network| Simulation::new(4).network(network).run(|_| Ok(())).unwrap_err().to_string();
     let nodes = |of: &[u32]| Some(Nodes { of: of.to_vec(), within: memory() });
-    for (of, said) in [(&[0, 0, 1][..], "nodes of 3 ranks"), (&[0, 1, 2, 4], "numbers up to 4, for 4")] {
+    for (of, said) in [(&[0, 0, 1][..], "3 node numbers"), (&[0, 1, 2, 4], "up to 4, were given for 4 ranks")] {
         let error = run(Network { nodes: nodes(of), ..Network::default() });
         assert!(error.contains(said), "{error}");
     }
     let switch = Some(Switch::default());
     let error = run(Network { nodes: nodes(&[0, 0, 1, 1]), switch, ..Network::default() });
-    assert!(error.contains("share nodes"), "{error}");
+    assert!(error.contains("several ranks per node"), "{error}");
 }
 
-/// Messages of the ranks of a node wait for each other at its interface, and not for those within the node.
+/// Messages of the ranks of a node wait for each other at its interface, but not for those within the node.
 #[test]
 fn ranks_of_a_node_share_its_interface() {
     let time = |nodes: Option<Nodes>, to: fn(u32) -> u32| {

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Predictions for many ranks, and that they are the times of real runs where these can be made.
+//! Predictions for many ranks, and their comparison with real runs where these are possible.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -69,8 +69,8 @@ fn a_million_ranks_are_predicted() {
             let time = predicted(named(operation, name), ranks, bytes, interface);
             let what = format!("{} by {name}, {bytes} bytes", operation.name());
             println!("{what:>40} {ranks:>8} {:>10.2} {:>9.2}", time / 1e3, begin.elapsed().as_secs_f64());
-            // The growth is logarithmic: ten times as many ranks take at most four more rounds, and two for the odd
-            // ones.
+            // The growth is logarithmic: ten times as many ranks take at most four more rounds, and two more if their
+            // number is not a power of two.
             let rounds = f64::from(coll::log2_up(ranks as usize) as u32);
             assert!(time > last && time <= (rounds + 3.0) * (2400.0 + 0.1 * bytes as f64), "{what}, {ranks}: {time}");
             last = time;
@@ -90,8 +90,8 @@ fn storms_need_a_receive_for_each_rank_or_wait_for_a_retry() {
         let run = Simulation::new(RANKS).network(network).run(|job| {
             let team = job.world()?;
             let signals = if packets { None } else { Some(SignalArray::new(&team, 0)?) };
-            let came = Rc::new(Cell::new(0));
-            let count = Rc::clone(&came);
+            let arrived = Rc::new(Cell::new(0));
+            let count = Rc::clone(&arrived);
             job.active_messages().register(ID, move |_| {
                 count.set(count.get() + 1);
                 Delivery::Done
@@ -102,7 +102,7 @@ fn storms_need_a_receive_for_each_rank_or_wait_for_a_retry() {
                 job.device().compute(Duration::from_millis(2));
             }
             match (&signals, team.rank()) {
-                (None, 0) => job.wait("storm", || Ok((came.get() == RANKS - 1).then_some(())))?,
+                (None, 0) => job.wait("storm", || Ok((arrived.get() == RANKS - 1).then_some(())))?,
                 (None, _) => am::send(job, 0, ID, &[], &[7], Counters::default())?,
                 (Some(signals), 0) => {
                     (1..RANKS).try_for_each(|from| signals.wait("storm", from, 2, 1, Pace::EXCHANGE))?;

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Stacks of ranks: one that is too small is refused, an overflow names its rank, and other faults go where they would have
-//! gone.
+//! Stacks of ranks: one that is too small is rejected, an overflow names its rank, and other faults are passed to the
+//! former handler.
 
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use farside_core::{ErrorKind, Job, Result, coll};
 /// The fault that a child of this test makes.
 const FAULT: &str = "FARSIDE_TEST_STACK";
 
-/// Runs the test of this program whose name ends with `name` in a process of its own, which makes the fault.
+/// Runs the test of this program whose name ends with `name` in a separate process, which causes the fault.
 fn child(name: &str, fault: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let (_, module) = module_path!().split_once("::").unwrap();
@@ -52,7 +52,7 @@ fn overflow_names_rank_seed_and_setting() {
                 .unwrap();
         }
         Ok("null") => {
-            // SAFETY: not sound on purpose, since the process is to end here by a fault.
+            // SAFETY: deliberately unsound, since the process is to end here by a fault.
             return simulate(3, || unsafe { black_box(std::ptr::null_mut::<u8>()).write_volatile(1) }).unwrap();
         }
         Ok("thread") => return simulate(4, || thread(&|| _ = black_box(recurse(100_000)))).unwrap(),

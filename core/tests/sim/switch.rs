@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The barrier in the switch: no rank leaves before all have entered, whatever is lost; its times and messages; groups,
+//! The in-switch barrier: no rank leaves before all have entered, whatever is lost; its times and messages; groups,
 //! ids, and members that never arrive.
 
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,7 @@ use farside_core::{ErrorKind, Job, Result, Team};
 
 use super::times::{time_of, with};
 
-/// A setting, and its value that makes each team use the barrier in the switch.
+/// A setting, and its value that makes each team use the in-switch barrier.
 const COLL: &str = "FARSIDE_COLL";
 const SWITCH: &str = "barrier:switch";
 
@@ -25,7 +25,7 @@ fn network(interface: Interface) -> Network {
     Network { interface, switch: Some(Switch::default()), ..Network::default() }
 }
 
-/// Packets are lost in both directions, delayed by more than the time between two repetitions, and pass each other.
+/// Packets are lost in both directions, delayed by more than the time between two repetitions, and overtake each other.
 fn hostile(loss: f64) -> Network {
     let switch = Some(Switch { retry: 3000.0, ..Switch::default() });
     Network { jitter: 7000.0, reorders: true, loss, retry: 4000.0, switch, ..Network::default() }
@@ -44,7 +44,7 @@ fn meet(team: &Team, work: u64, times: &mut Times) -> Result<()> {
     Ok(())
 }
 
-/// Work of a rank before its next barrier in nanoseconds: mostly little, sometimes much.
+/// Work of a rank before its next barrier in nanoseconds: usually little, sometimes much.
 fn work(rank: usize, number: usize, seed: u64) -> u64 {
     let mixed = (rank as u64 * 31 + number as u64 * 17 + seed * 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     if mixed.is_multiple_of(5) { mixed % 40_000 } else { mixed % 300 }
@@ -150,8 +150,8 @@ fn predicted(choice: &str, ranks: u32, model: &LogGP) -> Option<f64> {
     (algorithm.applies)(&call(0)).then(|| predict_algorithm(algorithm, call, Bytes::Each(0), model).unwrap().time)
 }
 
-/// The barrier in the switch compared with the others, predicted and run. With L to the switch as long as to another
-/// rank it takes about two rounds, and hardly more with more ranks. The barrier with signals needs no processor of a
+/// The in-switch barrier compared with the others, predicted and run. With L to the switch as long as to another rank
+/// it takes about two rounds, and hardly more with more ranks. The barrier with signals needs no processor of a
 /// receiver.
 #[test]
 fn gain_beside_other_barriers() {
@@ -186,8 +186,8 @@ fn gain_beside_other_barriers() {
     }
 }
 
-/// A team uses the barrier in the switch where it is faster than the barrier that the team uses on a network without
-/// it, and nowhere else.
+/// A team uses the in-switch barrier if and only if it is faster than the barrier that the team uses on a network
+/// without it.
 #[test]
 fn switch_is_chosen_only_where_it_is_faster() {
     let slow_gates = Some(Switch { gate: 700.0, ..Switch::default() });
@@ -261,7 +261,7 @@ fn settings_choose_another_barrier() {
 
 /// If members die or reach the end of the job, the others get an error within a second.
 #[test]
-fn members_that_do_not_come_are_errors() {
+fn members_that_do_not_arrive_are_errors() {
     for seed in 0..30 {
         for dies in [true, false] {
             let latest = Cell::new(Duration::ZERO);
@@ -285,9 +285,9 @@ fn members_that_do_not_come_are_errors() {
             let e = e.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::PeerLost, "seed {seed}: {e}");
             if !dies {
-                // The first rank that knows it ends, and may be the one that others find to be lost.
+                // The first rank that detects the loss ends, and may be the one that others find to be lost.
                 let errors = errors.borrow();
-                let is_end = |(_, blamed, text): &(_, _, String)| *blamed == Some(3) && text.contains("end of the job");
+                let is_end = |(_, blamed, text): &(_, _, String)| *blamed == Some(3) && text.contains("has finalized");
                 assert!(errors.iter().any(is_end), "seed {seed}: {errors:?}");
                 assert!(errors.len() == 4 && errors.iter().all(|e| e.0 == ErrorKind::PeerLost), "{errors:?}");
                 assert!(latest.get() < Duration::from_secs(10), "{:?}", latest.get());
@@ -339,7 +339,7 @@ fn requests_that_make_no_sense_are_errors() {
             assert_eq!(e.kind(), ErrorKind::BadArgument);
             return Ok(());
         }
-        // The id of a request that was cancelled is given back.
+        // The id of a cancelled request is released.
         open(true)?;
         job.device().compute(Duration::from_millis(2));
         job.progress()?;

@@ -17,7 +17,7 @@ pub(crate) fn with(name: &str, value: &str) -> Settings {
     Settings::from_lookup(|asked| (asked == name).then(|| value.to_owned())).unwrap()
 }
 
-/// Time in nanoseconds from when all ranks begin `f` until the last of them has ended it.
+/// Time in nanoseconds from the start of `f` at all ranks until the last of them has finished it.
 pub(crate) fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -> u128 {
     let run = simulation
         .run(|job| {
@@ -28,7 +28,7 @@ pub(crate) fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -
             let begin = job.device().now();
             f(job)?;
             let time = job.device().now() - begin;
-            // The messages at the end of a rank do not meet those of `f`.
+            // The messages at the end of a rank do not overlap with those of `f`.
             job.device().compute(Duration::from_millis(1));
             Ok(time)
         })
@@ -41,7 +41,7 @@ pub(crate) fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -
 #[test]
 fn barriers_take_the_times_of_log_p() {
     let (mut same, mut all) = (0, 0);
-    // The gap is that of the overhead, so that the processor never waits for its interface.
+    // The gap equals the overhead, so that the processor never waits for its interface.
     for (latency, overhead) in [(1000.0, 100.0), (300.0, 250.0)] {
         let interface = Interface::log_p(latency, overhead, overhead);
         let (model, network) = (LogGP::from(interface), Network { interface, ..Network::default() });
@@ -77,7 +77,7 @@ fn barriers_take_the_times_of_log_p() {
     assert!(same * 10 >= all * 9, "{same} of {all}");
 }
 
-/// The barrier by signals takes L + o a round: no processor receives.
+/// The barrier by signals takes L + o per round: no processor receives.
 #[test]
 fn barrier_by_signals() {
     let network = Network { interface: Interface::log_p(1000.0, 100.0, 100.0), ..Network::default() };
@@ -108,10 +108,10 @@ fn writes(network: &Network, ranks: usize, to: fn(usize, usize) -> Option<usize>
         }
         job.align()?;
         for remote in remotes {
-            // SAFETY: not used after this.
+            // SAFETY: not used after this call.
             unsafe { device.forget(remote.handle) };
         }
-        // SAFETY: no rank uses it any more.
+        // SAFETY: no rank uses it any longer.
         unsafe { device.release(own.handle) }
     }) as f64
 }
@@ -166,9 +166,9 @@ fn slow_rank_and_flapping_interface_delay_and_change_nothing() {
     assert!(flap.time >= Duration::from_millis(5) && flap.results == plain.results, "{:?}", flap.time);
 }
 
-/// A message that waits for an interface, or that is sent again, keeps no link busy meanwhile.
+/// A message that waits for an interface, or that is retransmitted, occupies no link meanwhile.
 #[test]
-fn messages_that_are_held_up_do_not_hold_up_others() {
+fn delayed_messages_do_not_delay_others() {
     let tree = |down| Network { topology: "fat-tree:4x2/1x1".parse().unwrap(), down, ..Network::default() };
     let early = |network: Network| {
         let run = Simulation::new(8).network(network).run(|job| {
@@ -192,10 +192,10 @@ fn messages_that_are_held_up_do_not_hold_up_others() {
             let time = device.now() - begin;
             job.align()?;
             for remote in remotes {
-                // SAFETY: not used after this.
+                // SAFETY: not used after this call.
                 unsafe { device.forget(remote.handle) };
             }
-            // SAFETY: no rank uses it any more.
+            // SAFETY: no rank uses it any longer.
             unsafe { device.release(own.handle) }?;
             Ok(time)
         });
@@ -207,7 +207,7 @@ fn messages_that_are_held_up_do_not_hold_up_others() {
     assert!(held[1] <= free[1], "{held:?} {free:?}");
 }
 
-/// Work that lasts longer than the time after which ranks count as waiting for each other, and a death that happens too
+/// Work that lasts longer than the time after which the simulation counts as deadlocked, and a death that happens too
 /// late.
 #[test]
 fn long_work_is_no_stillness_and_a_rank_that_panics_before_its_death_is_an_error() {

@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! Broadcasts, scatters and gathers as they are run, compared with the closed formulas of pLogP (Barchet-Estefanel,
+//! Broadcasts, scatters and gathers in simulated runs, compared with the closed formulas of pLogP (Barchet-Estefanel,
 //! Mounié 2004, "Fast Tuning of Intra-cluster Collective Communications", tables 1 and 2) and with the predictor.
 //!
-//! The simulated interface is that of LogGP. A message of m bytes is one packet of m + 24 bytes, since the prefix of an active
-//! message and the header of a collective take 8 and 16; a signal is such a message with m = 0. Sent at time 0, it has
-//! arrived at o_s + L + G (m + 23) + o_r, and the next message of the same sender, or to the same receiver, follows after
-//! g + G (m + 23). So pLogP's parameters are
-//! - g(m) = g + G (m + 23), if neither o_s nor o_r, nor both of a rank that passes messages on, exceed it;
-//! - L' = L + o_s + o_r - g, since pLogP has a message arrive L' + g(m) after the start of its send.
+//! The simulated interface is that of LogGP. A message of m bytes is one packet of m + 24 bytes, since the prefix of an
+//! active message and the header of a collective take 8 and 16; a signal is such a message with m = 0. Sent at time 0,
+//! it has arrived at o_s + L + G (m + 23) + o_r, and the next message of the same sender, or to the same receiver,
+//! follows after g + G (m + 23). So pLogP's parameters are
+//! - g(m) = g + G (m + 23), if neither o_s nor o_r exceeds it, nor their sum at a rank that forwards messages;
+//! - L' = L + o_s + o_r - g, since in pLogP a message arrives L' + g(m) after the start of its send.
 
 use farside_core::coll::execute::{self, Arguments, Memory, Shape};
 use farside_core::coll::operation::{Algorithm, Call, Operation};
@@ -81,7 +81,7 @@ fn times(
             algorithm: Some((algorithm, parameters)),
             ..Arguments::new(operation)
         };
-        // SAFETY: both buffers have room for a block of each rank, and the call is over when this returns.
+        // SAFETY: both buffers have room for a block of each rank, and the call has ended when this returns.
         unsafe { execute::run(&job.world()?, &arguments) }
     });
     let call = |rank| Call { parameters, elements: bytes, lends: false, ..Call::new(operation, rank, ranks) };
@@ -112,7 +112,7 @@ fn formula(algorithm: &Algorithm, segments: u32, ranks: u32, m: u64, model: &P) 
         (Operation::Broadcast, "binary") if segments == 1 && (ranks + 1).is_power_of_two() => {
             logs(ranks).1 * (2.0 * g(m) + l)
         }
-        // This holds as long as the requests have left before the first answer arrives.
+        // This holds as long as the requests have been sent before the first answer arrives.
         (Operation::Broadcast, "flat-rendezvous") if ranks <= 8 => others * g(m) + l + handshake,
         (Operation::Broadcast, "chain-rendezvous") => others * (g(m) + l + handshake),
         (Operation::Broadcast, "binomial-rendezvous") if complete => levels * (g(m) + l + handshake),
@@ -136,7 +136,8 @@ fn trees_take_the_times_of_plogp() {
             for algorithm in table::of(operation).filter(|a| a.name != "direct") {
                 let segments = algorithm.parameters.iter().position(|p| p.name == "segments");
                 for (ranks, k) in [2, 3, 4, 5, 7, 8, 15, 16, 32].into_iter().flat_map(|p| [(p, 1), (p, 4)]) {
-                    // A vector that can be cut evenly into parts for each rank, or blocks of which a packet has all.
+                    // A vector that can be divided evenly into parts for each rank, or blocks that all fit into a
+                    // packet.
                     let sizes =
                         if operation == Operation::Broadcast { [u64::from(2 * ranks * k), 3360] } else { [1, 120] };
                     let mut parameters = algorithm.defaults();
@@ -152,8 +153,9 @@ fn trees_take_the_times_of_plogp() {
                         let name = format!("{} {}{parameters:?}", operation.name(), algorithm.name);
                         let what = format!("{name}, P {ranks}, {bytes} bytes: {formula:?} {predicted} {simulated}");
                         let (early, late) = match algorithm.name {
-                            // LogGP holds a processor back while its interface is busy, here messages queue there: the root
-                            // has spent its overheads on all requests when the first answers come.
+                            // LogGP delays a processor while its interface is busy, here messages queue at the
+                            // interface: the root has spent its overheads on all requests when the first answers
+                            // arrive.
                             "flat-rendezvous" if ranks > 8 => (interface.send_overhead, 0.0),
                             // A rank that receives messages of two rounds takes them in the order of arrival, the
                             // predictor in the order of rounds.
@@ -190,9 +192,10 @@ fn trees_take_the_times_of_plogp() {
     assert!(with_formula > 400 && same * 20 > all * 19, "{with_formula} and {same} of {all}");
 }
 
-/// Messages of several packets. Asked for first, which is the default of the simulated device, they are those of the formulas
-/// with a rendezvous, whatever the schedule says: a request of 40 bytes, an answer of 24, and packets of up to 4096 bytes, 24
-/// of them a prefix. Sent eagerly they are the packets alone, the first with a header of 16 bytes more.
+/// Messages of several packets. With a rendezvous, which is the default of the simulated device, their times are those
+/// of the formulas with a rendezvous, whatever the schedule says: a request of 40 bytes, an answer of 24, and packets
+/// of up to 4096 bytes, 24 of them a prefix. Sent eagerly they are only the packets, the first with a header of 16 more
+/// bytes.
 #[test]
 fn long_messages_take_the_times_of_their_packets() {
     const PACKET: u64 = 4096;

@@ -49,7 +49,7 @@ fn from(source: u32, tag: i32) -> Pattern {
 const ANY: Pattern = Pattern::new(CONTEXT, None, None);
 
 /// # Safety
-/// The memory of the sink is valid and used by nothing else until the receive is done or forgotten.
+/// The memory of the sink is valid and used by no other code until the receive is complete or forgotten.
 unsafe fn start(job: &Job, pattern: Pattern, sink: Sink) -> Result<Rc<Receive>> {
     let receive = Receive::new();
     // SAFETY: the same contract.
@@ -148,7 +148,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
     over(3, |job| {
         const MESSAGES: usize = 300;
         let mut random = StdRng::seed_from_u64(seed);
-        // The list of all messages, known to all ranks: source, target, tag, length.
+        // The list of all messages, the same at all ranks: source, target, tag, length.
         let plan: Vec<(u32, u32, i32, usize)> = (0..3 * MESSAGES)
             .map(|i| {
                 let long = random.random_range(0..20) == 0;
@@ -173,7 +173,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
                     None => open = false,
                 }
             } else if receives.len() < expected {
-                // Receives any message: a narrower pattern could wait for a message that never comes.
+                // Receives any message: a narrower pattern could wait for a message that is never sent.
                 let mut into = vec![0; 200_000];
                 receives.push((post(job, ANY, &mut into)?, into));
             }
@@ -197,7 +197,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
 }
 
 #[test]
-fn longer_message_leaves_its_first_bytes_and_nothing_behind_them() {
+fn longer_message_is_truncated_and_writes_nothing_past_the_buffer() {
     over(2, |job| {
         for len in [10, 3000, 100_000, 1 << 20] {
             for late in [false, true] {
@@ -252,7 +252,7 @@ fn probes_see_the_message_that_a_receive_would_get_and_taken_ones_are_not_seen()
                 assert_eq!(finish(job, &receive)?.tag, 7);
                 assert!(into == bytes(0, len) && other == bytes(1, len));
             }
-            // The next message of the same tag is not sent before.
+            // The next message of the same tag is sent only later.
             barrier(job)?;
         }
         Ok(())
@@ -282,7 +282,7 @@ fn cancelled_receive_gets_nothing_and_the_next_one_does() {
 }
 
 #[test]
-fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
+fn withdrawn_send_is_not_received_and_a_matched_one_continues() {
     over(2, |job| {
         let mut into = vec![0; 200_000];
         for len in [0, 100, 200_000] {
@@ -326,7 +326,7 @@ fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
     });
 }
 
-/// The sender gets one answer for both calls; a second one would be an error there.
+/// The sender gets one answer for both calls; a second one would be an error at the sender.
 #[test]
 fn send_that_is_withdrawn_and_then_given_up_ends_once() {
     over(2, |job| {
@@ -343,7 +343,7 @@ fn send_that_is_withdrawn_and_then_given_up_ends_once() {
             } else {
                 job.wait("a probe", || job.probe(&from(0, 0)))?;
                 barrier(job)?;
-                // A probe would drop the message when the first of both calls is known here.
+                // A probe would drop the message when the first of both calls has been processed at this rank.
                 finish(job, &*post(job, from(0, 1), &mut [])?)?;
                 assert_eq!(job.probe(&ANY)?, None);
             }
@@ -376,8 +376,8 @@ fn message_that_was_taken_and_then_given_up_by_its_sender_is_aborted() {
     });
 }
 
-/// Messages without a receive are stored beyond the first credits, so that sends complete that the receiver does not expect
-/// yet; when they have been received, their room is free.
+/// Messages without a receive are stored beyond the first credits, so that sends complete that the receiver does not
+/// expect yet; when they have been received, their memory is released.
 #[test]
 fn unexpected_messages_are_stored_while_there_is_memory() {
     let run = |job: &Job| {
@@ -504,7 +504,7 @@ fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_
 }
 
 #[test]
-fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written() {
+fn receive_of_a_half_arrived_message_is_cancelled_and_its_memory_not_written() {
     let set =
         [("FARSIDE_SHM_RING", "8192"), ("FARSIDE_TRANSFER", "eager:900000,read-intra:1000000,read-inter:1000000")];
     let started = std::sync::Barrier::new(2);
@@ -541,7 +541,7 @@ fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written
 }
 
 #[test]
-fn sends_that_are_taken_back_leave_their_room_to_others() {
+fn cancelled_sends_return_their_credit_to_others() {
     // The receiver enters the runtime only after the sends.
     let started = std::sync::Barrier::new(2);
     over(2, |job| {

@@ -4,7 +4,7 @@ use farside_core::two_sided::{MAX_PARTITIONS, PartitionedReceive};
 
 use super::*;
 
-/// Starts a round of a partitioned receive whose sink is a buffer that the test keeps until the round is over.
+/// Starts a round of a partitioned receive whose sink is a buffer that the test keeps until the round has ended.
 fn start_partitioned(job: &Job, receive: &PartitionedReceive) -> Result<()> {
     // SAFETY: each test waits for the round, or forgets it, before the buffer is dropped.
     unsafe { receive.start(job) }
@@ -27,7 +27,7 @@ fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
                     send.start()?;
                     assert!(!send.is_done() && send.outcome()?.is_none());
                     for partition in (0..number).rev() {
-                        // SAFETY: the data is kept until the round is over.
+                        // SAFETY: the data is kept until the round has ended.
                         unsafe { send.ready(job, (partition + round) % number) }?;
                     }
                     job.wait("a partitioned send", || send.outcome())?;
@@ -35,7 +35,7 @@ fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
                 }
                 continue;
             }
-            // SAFETY: the buffer is kept until the last round is over.
+            // SAFETY: the buffer is kept until the last round has ended.
             let sink = unsafe { Sink::memory(into.as_mut_ptr(), LEN) };
             if !early {
                 barrier(job)?;
@@ -67,20 +67,20 @@ fn partitioned_messages_that_are_misused_given_up_or_too_long() {
         }
         let none = job.partitioned_receive(Some(2), (CONTEXT, 0), Sink::discard());
         assert_eq!(none.unwrap_err().kind(), ErrorKind::NoSuchRank);
-        // A receive that is given up is matched with the first send.
+        // An abandoned receive is matched with the first send.
         let first = job.partitioned_receive(Some(other), (CONTEXT, 0), Sink::discard())?;
         start_partitioned(job, &first)?;
         assert_eq!(start_partitioned(job, &first).unwrap_err().kind(), ErrorKind::BadArgument);
         first.forget(job);
         assert_eq!(first.outcome().unwrap_err().kind(), ErrorKind::Aborted);
         let mut into = [0; 250];
-        // SAFETY: the buffer is kept until the round is over.
+        // SAFETY: the buffer is kept until the round has ended.
         let sink = unsafe { Sink::memory(into.as_mut_ptr(), into.len()) };
         let second = job.partitioned_receive(Some(other), (CONTEXT, 0), sink)?;
         start_partitioned(job, &second)?;
         let make = || job.partitioned_send(Some(other), (CONTEXT, 0), Source::of(&data), 3, job.new_context()?);
         let (unused, send) = (make()?, make()?);
-        // SAFETY: the data is kept until the round is over.
+        // SAFETY: the data is kept until the round has ended.
         let ready = |partition| unsafe { send.ready(job, partition) };
         assert_eq!(ready(0).unwrap_err().kind(), ErrorKind::BadArgument, "not started");
         send.start()?;
@@ -113,12 +113,12 @@ fn partitioned_sends_start_while_their_offers_are_queued() {
         sends.iter().try_for_each(|send| send.start())?;
         assert!(!sends[NUMBER - 1].is_done() && sends[NUMBER - 1].start().is_err());
         for send in &sends {
-            // SAFETY: the data is kept until the rounds are over.
+            // SAFETY: the data is kept until the rounds have ended.
             (0..2).try_for_each(|partition| unsafe { send.ready(job, partition) })?;
         }
         let mut receives = Vec::new();
         for (at, part) in into.chunks_mut(8).enumerate() {
-            // SAFETY: the buffer is kept until the rounds are over.
+            // SAFETY: the buffer is kept until the rounds have ended.
             let sink = unsafe { Sink::memory(part.as_mut_ptr(), part.len()) };
             let receive = job.partitioned_receive(Some(0), (CONTEXT, at as i32), sink)?;
             start_partitioned(job, &receive)?;
@@ -132,16 +132,17 @@ fn partitioned_sends_start_while_their_offers_are_queued() {
     });
 }
 
-/// The partitions of messages that no rank receives are dropped with the context, and their sender has its room again.
+/// The partitions of messages that no rank receives are dropped with the context, and their sender gets its credits
+/// back.
 #[test]
-fn context_that_is_forgotten_takes_the_partitions_and_receives_of_its_messages_along() {
+fn dropped_context_drops_the_partitions_and_receives_of_its_messages() {
     over(2, |job| {
         let data = vec![1; UNEXPECTED as usize / 4];
         for round in 0..8 {
             if job.rank_number() == 0 {
                 let send = job.partitioned_send(Some(1), (CONTEXT, 0), Source::of(&data), 64, job.new_context()?)?;
                 send.start()?;
-                // SAFETY: the data is kept until the round is over.
+                // SAFETY: the data is kept until the round has ended.
                 (0..64).try_for_each(|partition| unsafe { send.ready(job, partition) })?;
                 barrier(job)?;
                 job.wait("a partitioned send", || send.outcome())?;
@@ -169,14 +170,14 @@ fn context_that_is_forgotten_takes_the_partitions_and_receives_of_its_messages_a
 }
 
 #[test]
-fn receive_that_is_given_up_after_its_offer_has_come_starts_no_more() {
+fn receive_that_is_cancelled_after_its_offer_arrived_does_not_start() {
     over(1, |job| {
         let data = bytes(1, 8);
         let send = job.partitioned_send(Some(0), (CONTEXT, 0), Source::of(&data), 2, job.new_context()?)?;
         let receive = job.partitioned_receive(Some(0), (CONTEXT, 0), Sink::discard())?;
         send.start()?;
         start_partitioned(job, &receive)?;
-        // SAFETY: the data outlives the send, which is over or given up at the end.
+        // SAFETY: the data outlives the send, which has ended or is abandoned at the end.
         unsafe { send.ready(job, 0) }?;
         job.wait("half of a message", || Ok(receive.has_arrived(0..4).then_some(())))?;
         receive.forget(job);

@@ -30,7 +30,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             Delivery::Done
         })?;
         let mut memory = vec![0u8; 100_000];
-        // SAFETY: the memory is lent until it is released, and is read after that.
+        // SAFETY: the memory is valid until it is released, and is read after that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), memory.len())) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let good = job.device().allocate(farside_core::device::Region::allocated(4096));
@@ -71,7 +71,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         team.barrier()?;
         if job.rank_number() == 1 {
             let mut words = vec![0u64; PACKETS as usize];
-            // SAFETY: memory of this rank of that length, which is not written any more.
+            // SAFETY: memory of this rank of that length, which is no longer written.
             unsafe { std::ptr::copy_nonoverlapping(good.base, words.as_mut_ptr().cast(), 8 * words.len()) };
             assert_eq!(words, vec![5; PACKETS as usize]);
         }
@@ -82,7 +82,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
     }));
 }
 
-/// Memory is released while writes and reads of it are outstanding: from some operation on they fail, with the reason,
+/// Memory is released while writes and reads of it are outstanding: from some operation on they fail with the reason,
 /// and communication between the ranks continues.
 #[test]
 fn memory_released_under_running_operations_fails_them_and_nothing_else() {
@@ -91,7 +91,7 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
         let mut memory = vec![0u8; LEN];
-        // SAFETY: the memory is lent until it is released, and is not accessed before that.
+        // SAFETY: the memory is valid until it is released, and is not accessed before that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
         if job.rank_number() == 1 {
@@ -104,7 +104,7 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
         } else {
             let bytes = vec![7u8; LEN];
             // The read has one packet only: Soft-RoCE loses the refusal of a longer read that was answered in part,
-            // because the refusal carries the number of the first packet and the requester takes it for an old one.
+            // because the refusal has the number of the first packet and the requester treats it as an old one.
             let mut back = [0u8; 4096];
             let to = Place { region: remotes[1].handle, offset: 0 };
             let mut round = 0;
@@ -137,12 +137,12 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
 /// Connections are re-established to a rank that computes and has not yet polled for messages of the former
 /// connections: no notification, packet or receive buffer is lost, though queue pairs are destroyed as by mlx5.
 #[test]
-fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
+fn deliveries_not_polled_when_connections_restart_are_all_received() {
     const ID: HandlerId = HandlerId(9);
     const ROUNDS: u64 = 4;
     const PACKETS: u64 = 6;
     let computes = std::sync::Arc::new(AtomicBool::new(true));
-    // Each round takes 7 of 32 buffers.
+    // Each round uses 7 of 32 buffers.
     well(two_with(&[("FARSIDE_VERBS_RECEIVES", "32")], move |job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
@@ -155,7 +155,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
         let own = job.device().allocate(farside_core::device::Region::allocated(64));
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let mut lent = [0u8; 64];
-        // SAFETY: the memory is lent until it is released, and is not accessed before that.
+        // SAFETY: the memory is valid until it is released, and is not accessed before that.
         let released = unsafe { job.device().register(region(lent.as_mut_ptr(), lent.len())) };
         let (released, refusing) = exchange_regions(&team, released, None)?;
         let word = 5u64.to_le_bytes();
@@ -234,7 +234,7 @@ fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
             job.post(1, Operation::scatter(&scatter), None, &[&received])?;
         }
         job.device().cancel(&|_| true);
-        // One queue pair for requests fewer; that of the list was created and destroyed in between.
+        // There is one queue pair for requests fewer; that of the list was created and destroyed in between.
         let after = left_behind("qp").len();
         drop(silent);
         assert!(before == 0 || after == before - 1, "{before} queue pairs before, {after} after");
@@ -348,8 +348,8 @@ fn one_packet_of_twenty_lost_changes_no_result() {
     exchange_with_loss("5%");
 }
 
-/// Every third response to a read or an atomic is lost, in operations of several steps and in operations behind reads
-/// that notify: all retransmissions succeed, and no addition is done twice.
+/// Every third response to a read or an atomic is lost, in operations of several steps and in operations after reads
+/// that notify: all retransmissions succeed, and no addition is executed twice.
 #[test]
 fn lost_answers_of_operations_in_steps_stop_nothing() {
     const ROUNDS: u64 = 12;
@@ -428,7 +428,7 @@ fn datagrams_go_on_after_their_queue_pairs_have_failed() {
     well(two(|job| {
         let team = job.world()?;
         let mut lent = [0u8; 64];
-        // SAFETY: the memory is lent until it is released, and not looked at before.
+        // SAFETY: the memory is valid until it is released, and not read before.
         let own = unsafe { job.device().register(region(lent.as_mut_ptr(), lent.len())) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
         release(job, own.handle)?;
@@ -473,7 +473,7 @@ fn link_cut_for_good_is_a_lost_peer_at_both_ends() {
 
 /// The cable is unplugged: both ranks report that their port is down, not that the other rank is lost.
 #[test]
-fn port_that_stays_down_is_said_at_both_ends() {
+fn port_that_stays_down_is_reported_at_both_ends() {
     let Some(links) = Links::new() else { return };
     let errors = two(|job| {
         let team = job.world()?;
@@ -488,7 +488,7 @@ fn port_that_stays_down_is_said_at_both_ends() {
     drop(links);
     let errors = errors.into_iter().flatten().map(|e| e.expect("a barrier over a port that is down"));
     let errors = errors.collect::<Vec<_>>();
-    // Both ranks must report this, since the rank whose port is down tells the other the cause.
+    // Both ranks must report this, since the rank whose port is down sends the cause to the other.
     let is_said =
         |e: &Error| e.kind() == ErrorKind::System && ["is down", "ip link"].iter().all(|s| e.to_string().contains(s));
     assert!(errors.iter().all(is_said), "{errors:#?}");

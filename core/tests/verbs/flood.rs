@@ -1,4 +1,4 @@
-//! Packets to a rank that does not take them: the senders wait, and the HCA never lacks a receive buffer.
+//! Packets to a rank that does not poll: the senders wait, and the HCA never lacks a receive buffer.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -78,7 +78,7 @@ fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
 }
 
 /// One to three lists of up to `max_sge` blocks on either side, in both directions at the same time, with blocks of
-/// random lengths: every byte arrives in its place and nowhere else, with one work request per list and no copy. The
+/// random lengths: every byte arrives at its address and nowhere else, with one work request per list and no copy. The
 /// second round makes no registrations either.
 #[test]
 fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
@@ -207,7 +207,7 @@ fn more_lists_than_places_arrive_in_order() {
 /// A message longer than its scatter list is an error at both ends that names the other rank, and the next list is
 /// transferred.
 #[test]
-fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_anew() {
+fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_restarts() {
     well(two(|job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
@@ -257,9 +257,9 @@ fn gather_without_scatter_is_an_error_that_names_the_rank() {
     }));
 }
 
-/// A cancelled scatter list is not written any more, although the peer sends; lists posted along with it end too.
+/// A cancelled scatter list is no longer written, although the peer sends; lists posted along with it end too.
 #[test]
-fn cancelled_list_is_not_touched_any_more() {
+fn cancelled_list_is_not_accessed() {
     well(two(|job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
@@ -273,7 +273,7 @@ fn cancelled_list_is_not_touched_any_more() {
             team.barrier()?;
         } else {
             team.barrier()?;
-            // The list may go to the former connection or to the next one, on which no scatter list is posted.
+            // The list may be sent on the former connection or on the next one, on which no scatter list is posted.
             let e = ended(job, post(job, peer, Operation::gather(&[Block::of(bytes.as_ptr(), 64)]))?);
             assert_eq!(e.blamed_number(), Some(peer), "{e}");
         }
@@ -287,7 +287,7 @@ fn cancelled_list_is_not_touched_any_more() {
 
 /// One rank ends abnormally while lists are outstanding and waiting: the other reports that it is lost.
 #[test]
-fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
+fn peer_that_ends_during_its_lists_is_lost() {
     let errors = two(|job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
@@ -329,7 +329,7 @@ fn lists_that_are_too_long_or_carry_a_notification_are_refused() {
             }
         }
         let notify = Some((signals.cell_at(1, 1, 1), 1));
-        // SAFETY: refused.
+        // SAFETY: the request is rejected.
         let e = unsafe { job.post(1, Operation::gather(&many[..1]), notify, &[]) }.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         team.barrier()
@@ -342,7 +342,7 @@ fn sent_packets() -> Option<u64> {
     counts.map(|c| c?.trim().parse::<u64>().ok()).sum()
 }
 
-/// A page in as many blocks as a list can have takes one packet and its acknowledgement, where separate writes would
+/// A page in as many blocks as a list can have takes one packet and its acknowledgement, while separate writes would
 /// take one packet per block.
 #[test]
 fn list_of_many_blocks_is_one_packet() {

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Tests specific to the verbs device: registered memory; in [`flood`] packets to a rank that does not take them; in
-//! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut; in [`restarts`] queue pairs
-//! that fail and start again, and ports that come up again; in [`ports`] the choice of a port; in [`memlock`] limits of locked memory. Queue pairs are destroyed as by mlx5 ([`mlx5`]). The tests run
-//! where `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; otherwise each test is skipped, with a
-//! message.
+//! Tests specific to the verbs device: registered memory; in [`flood`] packets to a rank that does not poll; in
+//! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut; in [`restarts`] queue
+//! pairs that fail and start again, and ports that come up again; in [`ports`] the choice of a port; in [`memlock`]
+//! limits of locked memory. Queue pairs are destroyed as by mlx5 ([`mlx5`]). The tests run where
+//! `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; otherwise each test is skipped, with a message.
 
 mod faults;
 mod flood;

@@ -73,7 +73,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i / 1000) ^ i) as u8).collect()
 }
 
-/// Buffers that can no longer be registered are copied in pieces: every byte arrives, before the notification; lists
+/// Buffers that can no longer be registered are copied in segments: every byte arrives, before the notification; lists
 /// use one chunk; a refused operation is an error, and later operations are executed.
 #[test]
 fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
@@ -88,7 +88,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
         let me = job.rank_number();
         let bytes = pattern(LEN);
         let mut memory = vec![0u8; if me == 1 { LEN } else { 64 }];
-        // SAFETY: the memory is lent until it is released.
+        // SAFETY: the memory is valid until it is released.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), memory.len())) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let mut spare = Vec::new();

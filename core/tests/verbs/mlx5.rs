@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! A driver with injected faults. Queue pairs are destroyed as by the mlx5 driver: their completions that were not
-//! polled are lost. Requests fail with any status ([`Failing`]). This program defines the affected functions of libibverbs itself, and calls the library's.
+//! polled are lost. Requests fail with any status ([`Failing`]). This program defines the affected functions of
+//! libibverbs, which call those of the library.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_int, c_void};
@@ -38,11 +39,11 @@ impl Drop for Silent {
     }
 }
 
-/// Requests that fail, though the peer has executed them: their completions get another status, and their queue pairs
+/// Requests that fail although the peer has executed them: their completions get another status, and their queue pairs
 /// enter the error state, as if an answer had been lost.
 struct Failures {
     status: u32,
-    /// One request of this many fails.
+    /// Of the requests that complete on all these queue pairs, every `every`-th one fails.
     every: u64,
     completed: u64,
     /// Reliable queue pairs, by context and number, and whether they have failed and were not reset since.
@@ -59,7 +60,7 @@ fn failures() -> MutexGuard<'static, Option<Failures>> {
 pub(crate) struct Failing;
 
 impl Failing {
-    /// One request of `every` fails with `status`.
+    /// Every `every`-th request, counted over all queue pairs, fails with `status`.
     pub(crate) fn new(every: u64, status: u32) -> Self {
         *failures() = Some(Failures { status, every, completed: 0, pairs: HashMap::new() });
         Self
@@ -201,7 +202,7 @@ unsafe extern "C" fn ibv_create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_a
         let is_reliable = (*init).qp_type == ibv_qp_type::IBV_QPT_RC;
         let mut failures = failures();
         if is_reliable && failures.is_some() {
-            // Each request has a completion, so that those behind a failure are seen.
+            // Each request has a completion, so that requests after a failure are reported.
             (*init).sq_sig_all = 1;
         }
         let qp = create(domain, init);

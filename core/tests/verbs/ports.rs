@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The choice of a rank's port. In the emulated machine each of two ranks sees two devices only: the first by name in a
-//! subnet of its own, the other in the network that both have. The ranks run this program again, under `farside run`.
+//! separate subnet, the other in the common network. The ranks run this program again, under `farside run`.
 
 use std::process::{Command, Stdio};
 
@@ -132,7 +132,7 @@ fn port_that_reaches_the_peers_is_taken_though_another_is_first() {
 
 /// Both ranks report which rank has which ports, and what to do.
 #[test]
-fn ranks_without_a_common_network_are_told_what_each_has() {
+fn ranks_without_a_common_network_report_the_ports_of_each() {
     let Some(_lonely) = Lonely::new() else { return };
     let (well, text) = job(["a0", "a1 rxe1"]);
     assert!(!well, "{text}");
@@ -177,8 +177,8 @@ fn info_explains_every_port_and_gid() {
         .lines()
         .filter(|l| l.contains("- not used: a0: port 1") || l.contains("a0 port 1 (RoCE), GID 0"))
         .collect();
-    assert!(links.len() == 1 && links[0].contains("a link-local address"), "{text}");
+    assert!(links.len() == 1 && links[0].contains("a link-local GID"), "{text}");
     let text = info("rxe1");
-    assert!(text.contains("- not used: a0: FARSIDE_VERBS_DEVICE names another"), "{text}");
+    assert!(text.contains("- not used: a0: FARSIDE_VERBS_DEVICE selects another device or port"), "{text}");
     assert!(!text.contains("- rxe0 port 1 (RoCE), GID 1"), "{text}");
 }

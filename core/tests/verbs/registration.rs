@@ -1,5 +1,5 @@
 //! The registration cache: memory of the program is registered once, and a registration is never used after its pages
-//! have gone.
+//! have been unmapped.
 
 use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place, Range, Region};
@@ -133,10 +133,10 @@ fn new_memory_at_the_address_of_old_is_what_is_sent_and_received() {
     }));
 }
 
-/// Memory is used as real programs use it: large and small buffers of the allocator come and go, and their pages with
-/// them; pages are given back inside a buffer, and a buffer moves as it grows.
+/// Memory is used as by real programs: large and small buffers of the allocator are allocated and freed, and their
+/// pages with them; pages are discarded inside a buffer, and a buffer moves as it grows.
 #[test]
-fn freed_given_back_and_moved_memory_is_never_mistaken() {
+fn freed_released_and_moved_memory_is_never_confused() {
     well(two(|job| {
         against_a_region(job, |place| {
             let mut there = vec![0u8; 2 * LEN];
@@ -191,10 +191,10 @@ fn cache_keeps_to_its_limits() {
     }));
 }
 
-/// Memory lent for one read: blocks on both sides are transferred without a copy, and the second time without a
-/// registration. If memory was taken back, the read fails, and the connection stays.
+/// Memory exported for one read: blocks on both sides are transferred without a copy, and the second time without a
+/// registration. If memory was revoked, the read fails, and the connection stays.
 #[test]
-fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
+fn lent_memory_is_read_in_place_and_not_after_it_was_revoked() {
     const BLOCK: usize = 32 << 10;
     well(two(|job| {
         let team = job.world()?;

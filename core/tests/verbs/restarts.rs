@@ -1,4 +1,4 @@
-//! Queue pairs that fail, and ports that go down and come up: nothing is lost, done twice or overtaken.
+//! Queue pairs that fail, and ports that go down and come up: no operation is lost, executed twice or overtaken.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::faults::{Links, exchange, nothing_is_left};
 use crate::mlx5::Failing;
 use crate::{two, two_with, well};
 
-/// Requests of every kind fail after the peer has executed them. Its queue pair continues, so this rank's starts again,
-/// and what was executed is not executed again: an addition answers as before.
+/// Requests of every kind fail after the peer has executed them. The peer's queue pair continues, so this rank's is
+/// restarted, and executed requests are not executed again: an addition returns the same value as before.
 #[test]
 fn requests_that_fail_after_they_were_executed_are_executed_once() {
     for (every, status) in [(1, 0), (7, s::IBV_WC_LOC_QP_OP_ERR), (4, s::IBV_WC_WR_FLUSH_ERR)] {

@@ -4,13 +4,13 @@
 #![no_main]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-// Relaxed: only one thread writes and reads it, so there is no partner.
+// Relaxed: only one thread accesses it, so it pairs with nothing.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use farside_datatype::TypeMap;
 use libfuzzer_sys::fuzz_target;
 
-/// The maximum number of bytes of a message that is moved, and of the memory that it spans.
+/// Maximum number of bytes of a message that is packed and unpacked, and of the memory that it spans.
 const MAX_MOVED_BYTES: u64 = 1 << 14;
 
 /// The system's allocator, which counts all requested bytes.
@@ -18,16 +18,16 @@ struct Counting;
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to `System` as it came.
+// SAFETY: every call is forwarded unchanged to `System`.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -40,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
     let parsed = TypeMap::from_wire(bytes);
     // The limit covers all requested bytes, freed or not; every level of nesting may copy its lists once or twice.
     let asked = ASKED.load(Relaxed) - before;
-    assert!(asked <= 1024 + 400 * bytes.len(), "{asked} bytes asked for, for {}", bytes.len());
+    assert!(asked <= 1024 + 400 * bytes.len(), "{asked} bytes allocated for an input of {}", bytes.len());
     let Ok(map) = parsed else { return };
     assert_eq!(TypeMap::from_wire(&map.to_wire()).as_ref(), Ok(&map));
     for from in [0, map.size() / 3, map.size().saturating_sub(1)] {

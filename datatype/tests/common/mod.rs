@@ -1,4 +1,4 @@
-//! Datatypes compared with a list of their elements, written from the standard's definitions and nothing else.
+//! Datatypes compared with lists of their elements, which are derived only from the standard's definitions.
 #![allow(dead_code)] // each test program uses a part
 
 use farside_datatype::{Darray, Datatype, Distribution, Named, Order, Subarray};
@@ -12,7 +12,7 @@ pub(crate) struct Naive {
     pub ubs: Vec<i64>,
 }
 
-/// The choices of a random type, one number each; 0 when the numbers run out.
+/// The random choices of a type, one number each; 0 once the numbers are exhausted.
 pub(crate) struct Script<'a>(std::slice::Iter<'a, u32>);
 
 impl<'a> Script<'a> {
@@ -64,7 +64,7 @@ impl Naive {
         self.ub() - self.lb()
     }
 
-    /// This type at each of these displacements.
+    /// This type at each of the displacements.
     fn at(&self, displacements: impl IntoIterator<Item = i64>, datatype: Datatype) -> Self {
         let mut whole = Self { datatype, elements: Vec::new(), lbs: Vec::new(), ubs: Vec::new() };
         for by in displacements {
@@ -241,7 +241,7 @@ pub(crate) fn bytes(elements: &[(i64, Named)]) -> Vec<i64> {
     elements.iter().flat_map(|(at, named)| *at..at + named.size() as i64).collect()
 }
 
-/// A type with the same elements in the same order, each `gaps` (taken in turns) after the one before.
+/// A type with the same elements in the same order, separated by `gaps`, which are used cyclically.
 pub(crate) fn spread(elements: &[(i64, Named)], gaps: &[i64]) -> Datatype {
     let (mut at, mut end) = (Vec::new(), 0);
     for ((_, named), gap) in elements.iter().zip(gaps.iter().cycle()) {

@@ -16,14 +16,14 @@ use crate::objects::TypeObject;
 use crate::operands::{Address, Blocks, Buffer, Types};
 use crate::runtime::Call;
 
-/// Local work of one rank.
+/// A local step of one rank.
 pub type Step = Box<dyn Fn()>;
 
-/// The blocks that exist, of those that the arguments describe: a neighbour may be `MPI_PROC_NULL`.
+/// The subset of the described blocks that exist, since a neighbour may be `MPI_PROC_NULL`.
 #[derive(Clone, Copy)]
 pub enum Existing<'a> {
     All(usize),
-    /// A subset, by index, of this many blocks.
+    /// A subset, by index, of a number of blocks.
     Some(usize, &'a [usize]),
 }
 
@@ -46,7 +46,7 @@ impl Existing<'_> {
 /// The sizes in bytes of the blocks of a buffer.
 #[derive(Clone, Debug)]
 pub enum Sizes {
-    /// The same size for this many blocks.
+    /// The same size for a number of blocks.
     Equal(u64, usize),
     Each(Vec<u64>),
 }
@@ -86,7 +86,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// The segments of a message. Blocks without gaps that are not in order are `displaced` bytes from the address.
+    /// The segments of a message. Contiguous blocks that are out of order are `displaced` bytes from the address.
     pub fn new(
         address: Address,
         sizes: Sizes,
@@ -207,11 +207,11 @@ impl Segments {
 /// The error of a send buffer that overlaps the receive buffer.
 #[cold]
 pub fn overlap(send: Address, recv: Address) -> Fail {
-    let text = format!("overlaps {}; MPI_IN_PLACE is the way to have both in one buffer", recv.name());
+    let text = format!("overlaps {}; pass MPI_IN_PLACE to use one buffer for both", recv.name());
     fail(MPI_ERR_BUFFER, text).named(send.name())
 }
 
-/// The type of `n` elements. If `n` is 0 it may be `MPI_DATATYPE_NULL`.
+/// The type of `n` elements; it may be `MPI_DATATYPE_NULL` if `n` is 0.
 fn used(call: &Call<'_>, datatype: Type, n: u64) -> Result<Rc<TypeObject>> {
     committed(call, if n == 0 && datatype == MPI_DATATYPE_NULL { MPI_BYTE } else { datatype })
 }

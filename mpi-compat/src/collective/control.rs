@@ -5,20 +5,20 @@ use farside_core::Team;
 use farside_core::coll::execute::{Arguments, CallMode, Memory, Shape};
 use farside_core::coll::operation::Operation;
 
-use super::plan::{Plan, give_up, of_bytes};
+use super::plan::{Plan, fail_at_peers, of_bytes};
 use super::reduction::{Scratch, scratch};
 use crate::fail::Result;
 use crate::runtime::Call;
 
-/// The words that all ranks of a team have sent each other.
+/// The words that all ranks of a team have exchanged.
 pub struct ControlExchange {
     all: Scratch,
     each: usize,
 }
 
 impl ControlExchange {
-    /// Prepares an allgather of the same number of words from each rank, as part of a call of this name. The result must be
-    /// kept, and is valid, once the call has ended.
+    /// Prepares an allgather of the same number of words from each rank, as part of the MPI call with this name. The
+    /// result must outlive the call and is valid once the call has ended.
     pub fn plan(team: &Team, purpose: &'static str, mine: &[u32], mode: CallMode) -> Result<(Plan, Self)> {
         let bytes = size_of_val(mine) as u64;
         let (all, output) = scratch(bytes * team.size() as u64)?;
@@ -31,33 +31,33 @@ impl ControlExchange {
         Ok((Plan::new(team, &arguments, mode)?, Self { all, each: mine.len() }))
     }
 
-    /// Sends words to all ranks, and waits for the words of all. Collective.
+    /// Exchanges words between all ranks. Collective.
     pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
         let prepared = Self::plan(team, call.name, mine, CallMode::Blocking);
-        let (plan, words) = prepared.map_err(|failed| give_up(call, team, failed))?;
+        let (plan, words) = prepared.map_err(|failed| fail_at_peers(call, team, failed))?;
         plan.make(call)?;
         Ok(words)
     }
 
-    /// Sends `said[i]` to rank i, and returns the words that each rank has sent to this one. Collective.
-    pub fn exchange(call: &Call<'_>, team: &Team, said: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
+    /// Sends `own_words[i]` to rank i, and returns the words that each rank has sent to this rank. Collective.
+    pub fn exchange(call: &Call<'_>, team: &Team, own_words: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let alltoall = |from: &[u32], into: &mut [u32], shape| {
             let input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
             let output = Memory::Contiguous(into.as_mut_ptr().cast());
             let arguments = Arguments { input, output, purpose: call.name, ..of_bytes(Operation::Alltoall, shape) };
             Plan::new(team, &arguments, CallMode::Blocking)?.make(call)
         };
-        let lengths: Vec<u32> = said.iter().map(|words| words.len() as u32).collect();
+        let lengths: Vec<u32> = own_words.iter().map(|words| words.len() as u32).collect();
         let mut theirs = vec![0; lengths.len()];
         alltoall(&lengths, &mut theirs, Shape::Equal(4))?;
         let bytes = lengths.iter().chain(&theirs).map(|n| u64::from(*n) * 4);
         let mut words = vec![0; theirs.iter().map(|n| *n as usize).sum()];
-        alltoall(&said.concat(), &mut words, Shape::Each(bytes.collect()))?;
+        alltoall(&own_words.concat(), &mut words, Shape::Each(bytes.collect()))?;
         let mut rest = words.into_iter();
         Ok(theirs.into_iter().map(|n| rest.by_ref().take(n as usize).collect()).collect())
     }
 
-    /// Broadcasts words of a root; every rank passes a list of the same length. Collective.
+    /// Broadcasts the root's words; every rank passes a list of the same length. Collective.
     pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
         let mut words = words.to_vec();
         let bytes = size_of_val(&words[..]) as u64;

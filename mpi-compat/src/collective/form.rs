@@ -24,11 +24,11 @@ pub enum Form {
     Persistent(Info, Out<Request>),
 }
 
-/// Work after a call that has ended without an error, in addition to that of its plan. Called once.
+/// Work after the successful completion of a call, in addition to that of its plan. Called once.
 pub type Finish = Box<dyn FnOnce(&Call<'_>) -> Result>;
 
 impl Form {
-    /// How the core makes the call.
+    /// The form in which the core makes the call.
     pub fn mode(&self, call: &Call<'_>) -> Result<CallMode> {
         match self {
             Self::Blocking => Ok(CallMode::Blocking),
@@ -38,7 +38,7 @@ impl Form {
         }
     }
 
-    /// Makes the call, starts it, or only gives it a request, depending on the form.
+    /// Makes the call, starts it, or only creates its request, depending on the form.
     pub fn make(self, caller: &Caller<'_>, plan: Plan, finish: Option<Finish>) -> Result {
         let call = caller.call;
         let (request, is_persistent) = match self {
@@ -65,7 +65,7 @@ struct Pending {
     comm: (Comm, Rc<CommObject>),
     is_persistent: bool,
     is_active: Cell<bool>,
-    /// The result, once it has been asked for.
+    /// The result, once it has been queried.
     ended: RefCell<Option<std::result::Result<(), Fail>>>,
     finish: RefCell<Option<Finish>>,
 }
@@ -91,7 +91,7 @@ impl Operation for Pending {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         !self.plan.call.is_active()
     }
 
@@ -120,22 +120,22 @@ impl Operation for Pending {
     }
 
     fn cancel(&self, _: &Call<'_>) -> Result {
-        Err(fail(MPI_ERR_REQUEST, "is of a collective, which cannot be cancelled").named("request"))
+        Err(fail(MPI_ERR_REQUEST, "belongs to a collective operation, which cannot be cancelled").named("request"))
     }
 
     fn free(&self, call: &Call<'_>) -> Result<bool> {
         if !self.is_active.get() {
             return Ok(false);
         }
-        if !call.test(|| self.is_over())? {
-            let text = "is of a collective in progress, which must be completed";
+        if !call.test(|| self.has_ended())? {
+            let text = "belongs to an active collective operation, which must be completed before its request is freed";
             return Err(fail(MPI_ERR_REQUEST, text).named("request").on(&self.comm));
         }
-        // The standard forbids to free such a request while it is active, but programs do so.
+        // The standard forbids freeing such a request while it is active, but programs do so.
         self.outcome(call).failed.map_or(Ok(false), Err)
     }
 
-    fn give_up(&self, _: &Job) {
+    fn abandon(&self, _: &Job) {
         self.plan.call.cancel();
     }
 }

@@ -1,4 +1,4 @@
-//! Keys of collective calls, by which a team finds a call that was made before.
+//! Keys of collective calls, by which a team finds the cached plan of an earlier equal call.
 
 use std::ffi::c_int;
 
@@ -9,8 +9,8 @@ use farside_core::coll::operation::Operation;
 use crate::handle::{Handle, Op, is_predefined};
 use crate::operands::{Address, Buffer};
 
-/// A call as its arguments describe it. Calls on a communicator that are equal but for the addresses of their buffers are one
-/// call to the core, but for the addresses.
+/// A call as its arguments describe it. Calls on a communicator that differ only in the addresses of their buffers
+/// share one prepared call of the core.
 #[derive(Clone, Copy)]
 pub struct Key {
     operation: Operation,
@@ -45,17 +45,18 @@ impl Key {
         self
     }
 
-    /// The key in the core, with the addresses; `None` if a handle may refer to another object in a later call.
-    pub fn lasting(&self) -> Option<(execute::Key, [*mut u8; 2])> {
+    /// The key for the core, and the addresses; `None` if one of the handles may refer to another object in a later
+    /// call.
+    pub fn cacheable(&self) -> Option<(execute::Key, [*mut u8; 2])> {
         let is_lasting = |at: usize| is_predefined(self.words[at] as usize);
         let lasts = TYPES.into_iter().chain([OP]).all(is_lasting);
         lasts.then(|| (execute::Key::new(self.operation, self.words), self.addresses.map(Address::at)))
     }
 
-    /// The call that the team keeps, on these buffers; `None` if it keeps none, or if a buffer is null or overlaps the other
-    /// one, which the caller reports.
+    /// The team's cached call, applied to these buffers; `None` if no call is cached, or if a buffer is null or the two
+    /// overlap, which the caller reports.
     #[inline]
-    pub fn recall(&self, team: &Team) -> Option<Prepared> {
+    pub fn cached_call(&self, team: &Team) -> Option<Prepared> {
         let addresses = self.addresses.map(|address| (!address.is_constant()).then(|| address.at()));
         Prepared::recall(team, &execute::Key::new(self.operation, self.words), addresses)
     }

@@ -1,5 +1,5 @@
-//! Collectives (MPI-5.0 chapter 6 and section 8.6). Each is described once: its blocking, non-blocking and persistent
-//! forms call one function, and differ in the [`Form`].
+//! Collectives (MPI-5.0 chapter 6 and section 8.6). Each collective is implemented once: its blocking, non-blocking and
+//! persistent forms call one function and differ only in the [`Form`].
 
 mod buffer;
 pub mod control;
@@ -26,7 +26,7 @@ pub use neighbor::*;
 use plan::{Caller, Plan, Role, run};
 use reduction::Operand;
 
-/// Makes the call that `plan` prepares, or that of the same key that the team keeps.
+/// Makes the team's cached call with the same key, or else the call that `plan` prepares.
 fn make(
     call: &Call<'_>,
     comm: Comm,
@@ -36,7 +36,7 @@ fn make(
 ) -> Result {
     let mut caller = Caller::new(call, comm)?;
     if matches!(form, Form::Blocking)
-        && let Some(known) = key.and_then(|key| key.recall(&caller.comm.team))
+        && let Some(known) = key.and_then(|key| key.cached_call(&caller.comm.team))
     {
         return run(call, &known);
     }
@@ -71,15 +71,15 @@ fn own(call: &Call<'_>, buffer: Buffer) -> Result<Segments> {
     Segments::equal(call, buffer, Existing::All(1))
 }
 
-/// The data that a rank sends or receives in a call with a root; `None` if it takes no part, or uses one buffer for
-/// both.
+/// The data that a rank sends or receives in a call with a root; `None` if it does not participate, or uses one buffer
+/// for both.
 fn part(
-    has: bool,
+    participates: bool,
     address: Address,
     is_root: bool,
     segments: impl FnOnce() -> Result<Segments>,
 ) -> Result<Option<Segments>> {
-    if has && !(is_root && address.is_in_place()) { segments().map(Some) } else { Ok(None) }
+    if participates && !(is_root && address.is_in_place()) { segments().map(Some) } else { Ok(None) }
 }
 
 pub fn gather(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
@@ -197,7 +197,9 @@ pub fn allreduce(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm
 fn prefix(call: &Call<'_>, operation: Operation, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
     make(call, comm, form, Some(Key::new(operation, send, recv).op(op)), |c| {
         if c.is_inter() {
-            return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
+            return Err(
+                fail(MPI_ERR_COMM, "is an intercommunicator, but the call requires an intracommunicator").value(comm.0)
+            );
         }
         reduction(c, operation, None, send, recv, op, 1)
     })

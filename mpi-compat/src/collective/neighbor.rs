@@ -14,7 +14,7 @@ use crate::handle::Comm;
 use crate::operands::{Address, Blocks, Buffer};
 use crate::runtime::Call;
 
-/// The neighbours that are ranks, and the numbers of their blocks.
+/// The neighbours other than `MPI_PROC_NULL`, and the indices of their blocks.
 struct Neighbors {
     graph: Graph,
     /// The number of blocks to send that the arguments describe.
@@ -45,7 +45,7 @@ fn exchange(
     buffers: impl FnOnce(&Neighbors) -> Result<(Segments, Segments)>,
 ) -> Result {
     make(call, comm, form, key, |c| {
-        // Checked before the count and the type, which programs may omit with `MPI_IN_PLACE`.
+        // Checked before the count and the type, which are not significant with `MPI_IN_PLACE`.
         addresses.into_iter().try_for_each(Address::check_not_in_place)?;
         let neighbors = neighbors(c, comm)?;
         let (send, recv) = buffers(&neighbors)?;

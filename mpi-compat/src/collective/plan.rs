@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Collective calls as they are given to the core, with the local work before their start and after their end.
+//! Collective calls as they are passed to the core, with the local work before their start and after their end.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -32,13 +32,14 @@ impl Graph {
     }
 }
 
-/// The role of this rank in an operation with a root.
+/// The role of this rank in a rooted operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
     /// The root's rank in the team.
     root: usize,
     pub is_root: bool,
-    /// Whether the root serves this rank. The root of an intracommunicator serves all ranks, itself too.
+    /// Whether the root exchanges data with this rank. The root of an intracommunicator exchanges data with all ranks
+    /// including itself.
     pub is_served: bool,
 }
 
@@ -57,22 +58,22 @@ impl<'a> Caller<'a> {
         Ok(Self { call, handle: comm, comm: call.comms.get(comm)?, mode: CallMode::Blocking, key: None })
     }
 
-    /// Prepares a collective. If this rank has no memory for it, it fails at the other ranks too; one that is refused for
-    /// its arguments has not been made.
+    /// Prepares a collective. If this rank cannot allocate its memory, the call fails at the other ranks too; a call
+    /// with invalid arguments has not been made.
     pub fn prepared<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
         f().map_err(|failed| if failed.code == MPI_ERR_NO_MEM { self.fail_everywhere(failed) } else { failed })
     }
 
-    /// Makes a collective fail at the other ranks too, since this rank cannot make it.
+    /// Makes a collective that this rank cannot make fail at the other ranks too.
     pub fn fail_everywhere(&self, failed: Fail) -> Fail {
-        give_up(self.call, &self.comm.team, failed)
+        fail_at_peers(self.call, &self.comm.team, failed)
     }
 
     pub fn is_inter(&self) -> bool {
         self.comm.remote.is_some()
     }
 
-    /// The number of ranks that blocks come from and go to: on an intercommunicator, of the remote group.
+    /// The number of ranks with which blocks are exchanged: on an intercommunicator, the size of the remote group.
     pub fn peers(&self) -> usize {
         self.comm.peers.members.len()
     }
@@ -113,9 +114,10 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Prepares a call with local work before its start and after its end. Without such work the team keeps it by its key.
+    /// Prepares a call with local work before its start and after its end. Calls without local work are cached by the
+    /// team under their key.
     fn prepare(&self, arguments: Arguments<'_>, before: Vec<Step>, after: Vec<Step>) -> Result<Plan> {
-        let key = self.key.filter(|_| before.is_empty() && after.is_empty()).and_then(|key| key.lasting());
+        let key = self.key.filter(|_| before.is_empty() && after.is_empty()).and_then(|key| key.cacheable());
         let plan = Plan::new(&self.comm.team, &Arguments { key, ..arguments }, self.mode)?;
         Ok(Plan { before, after, ..plan })
     }
@@ -130,7 +132,7 @@ impl<'a> Caller<'a> {
     }
 
     /// A broadcast, scatter, gather, allgather or alltoall. A buffer is `None` if the rank does not use it, or if both
-    /// are one buffer. `sizes_known` of a scatter or gather: every rank knows the sizes of all blocks.
+    /// are one buffer. `sizes_known`: in a scatter or gather, every rank has the sizes of all blocks.
     pub fn transfer(
         &self,
         operation: Operation,
@@ -146,7 +148,7 @@ impl<'a> Caller<'a> {
             let inputs = if for_each { graph.destinations.len() } else { 1 };
             let [send, recv] = [(send, inputs), (recv, 0)].map(|(of, n)| of.unwrap_or_else(|| Segments::none(n)));
             let arguments = exchange(&graph, for_each, &send, &recv)?;
-            return self.prepare(across(operation, role, arguments), Vec::new(), Vec::new());
+            return self.prepare(on_intercomm(operation, role, arguments), Vec::new(), Vec::new());
         }
         let me = self.comm.rank;
         let is_root = role.is_some_and(|role| role.is_root);
@@ -159,11 +161,12 @@ impl<'a> Caller<'a> {
             let into_block = at(operation != O::Scatter);
             let (sent, received) = (from.sizes.of(from_block), into.sizes.of(into_block));
             if sent > received {
-                let text = format!("makes {sent} bytes for this rank itself, which receives {received}");
+                let text =
+                    format!("describes {sent} bytes that this rank sends to itself, but it receives only {received}");
                 return Err(fail(MPI_ERR_TRUNCATE, text).named(from.address.count()));
             }
-            // The signatures must match, but other libraries take a block that is shorter than its place:
-            // `mpi-compat/verify` reports it. The block of this rank itself is copied, and the call made in place.
+            // The signatures must match, but other libraries accept a block that is shorter than its receive buffer,
+            // which `mpi-compat/verify` reports. This rank's own block is copied, and the call is made in place.
             if sent < received && operation != O::Alltoall {
                 before.push(copy_of_block((from, from_block), (into, into_block))?);
                 *(if operation == O::Scatter { &mut recv } else { &mut send }) = None;
@@ -198,7 +201,7 @@ impl<'a> Caller<'a> {
         self.prepare(arguments, before, Vec::new())
     }
 
-    /// A reduction of vectors; a reduce-scatter gives blocks of `sizes` elements.
+    /// A reduction of vectors; a reduce-scatter returns blocks of `sizes` elements.
     pub fn reduce(
         &self,
         operation: Operation,
@@ -214,7 +217,7 @@ impl<'a> Caller<'a> {
         let total = blocks.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)).unwrap_or(u64::MAX);
         let before_mine: u64 = blocks.iter().take(me).sum();
         let kept = if operation == O::ReduceScatter { sizes.of(me) } else { total };
-        // Rank 0 of an exclusive scan has no result, and its receive buffer does not matter unless it is the input.
+        // Rank 0 of an exclusive scan has no result, so its receive buffer is not significant unless it is the input.
         let has_result = operation != O::Exscan || me > 0 || send.is_in_place();
         let receives = has_result && role.is_none_or(|role| role.is_root);
         let sends = role.is_none_or(|role| role.is_served);
@@ -232,7 +235,7 @@ impl<'a> Caller<'a> {
             element: operand.stride,
             input: contiguous(input.as_ref().map(|input| input.address)),
             output: contiguous(output.as_ref().map(|output| output.address)),
-            may_be_shorter: !self.is_inter(), // Else the vectors are combined element by element.
+            may_be_shorter: !self.is_inter(), // The vectors are combined element by element.
             ..Arguments::new(operation)
         };
         let mut finish: Vec<Step> = Vec::new();
@@ -245,7 +248,7 @@ impl<'a> Caller<'a> {
                 shape: Shape::Each([vec![sent], vec![total; vectors]].concat().into()),
                 output: contiguous((vectors > 0).then_some(address)),
                 neighbors: graph.neighbors(),
-                ..across(operation, role, arguments)
+                ..on_intercomm(operation, role, arguments)
             };
             if let Some(output) = output.as_ref().filter(|_| vectors > 0) {
                 let (operand, to, stride) = (Rc::clone(&operand), output.address.addr(), operand.stride);
@@ -253,8 +256,8 @@ impl<'a> Caller<'a> {
                 let at = if operation == O::ReduceScatter { at } else { 0 };
                 finish.push(Box::new(move || {
                     let _memory = &memory;
-                    // SAFETY: the memory has the vectors of all sources; the output, which does not overlap it, has the
-                    // elements that are kept.
+                    // SAFETY: the memory has the vectors of all sources; the output, which does not overlap it, has
+                    // room for this rank's elements of the result.
                     unsafe {
                         operand.fold(address, vectors, total);
                         let result = address.wrapping_add(((vectors - 1) * total + at) * stride);
@@ -302,13 +305,13 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Arguments of an operation on bytes, a message of which may be shorter than the block that receives it.
+/// Arguments of an operation on bytes, in which a message may be shorter than the block that receives it.
 pub fn of_bytes<'a>(operation: Operation, shape: Shape<'a>) -> Arguments<'a> {
     Arguments { shape, may_be_shorter: true, ..Arguments::new(operation) }
 }
 
-/// The arguments of an operation on an intercommunicator, which is made as one of neighbours.
-fn across<'a>(operation: Operation, role: Option<Role>, arguments: Arguments<'a>) -> Arguments<'a> {
+/// The arguments of an operation on an intercommunicator, which is implemented as a neighbourhood collective.
+fn on_intercomm<'a>(operation: Operation, role: Option<Role>, arguments: Arguments<'a>) -> Arguments<'a> {
     Arguments { root: role.map_or(0, |role| role.root), purpose: operation.name(), ..arguments }
 }
 
@@ -317,7 +320,7 @@ fn exchange<'g>(graph: &'g Graph, for_each: bool, send: &Segments, recv: &Segmen
     let operation = if for_each { Operation::NeighborAlltoall } else { Operation::NeighborAllgather };
     send.check_apart(recv)?;
     let shape = match (&send.sizes, &recv.sizes) {
-        // Not if they are empty: a neighbour whose other blocks are not sends and expects no message.
+        // Empty blocks are not merged: a neighbour with separate blocks sends and expects no message for an empty one.
         (Sizes::Equal(n, _), Sizes::Equal(m, _)) if n == m && *n > 0 => Shape::Equal(*n),
         _ => Shape::Each([send.sizes.each(), recv.sizes.each()].concat().into()),
     };
@@ -325,9 +328,9 @@ fn exchange<'g>(graph: &'g Graph, for_each: bool, send: &Segments, recv: &Segmen
     Ok(Arguments { input, output, neighbors, ..of_bytes(operation, shape) })
 }
 
-/// Makes a collective call on a team fail at the other ranks too, since this rank cannot make it.
+/// Makes a collective call that this rank cannot make fail at the other ranks of the team too.
 #[cold]
-pub fn give_up(call: &Call<'_>, team: &Team, failed: Fail) -> Fail {
+pub fn fail_at_peers(call: &Call<'_>, team: &Team, failed: Fail) -> Fail {
     if failed.is_announced {
         return failed;
     }
@@ -350,7 +353,7 @@ fn copy_of(segments: &Segments) -> Result<(Segments, Step)> {
     Ok((Segments::bytes(address, segments.sizes.clone()), step))
 }
 
-/// The step that copies a block to the start of another one, which is not shorter.
+/// The step that copies a block to the start of another block, which is not shorter.
 fn copy_of_block((from, sent): (&Segments, usize), (into, received): (&Segments, usize)) -> Result<Step> {
     let start = |segments: &Segments, block: usize| (0..block).map(|block| segments.sizes.of(block)).sum::<u64>();
     let (skip, at, bytes) = (start(from, sent), start(into, received), from.sizes.of(sent) as usize);
@@ -366,7 +369,7 @@ fn copy_of_block((from, sent): (&Segments, usize), (into, received): (&Segments,
     }))
 }
 
-/// A call that is prepared, and its local work, which has the memory that the call uses.
+/// A prepared call, and its local work, which owns the memory that the call uses.
 pub struct Plan {
     pub call: Prepared,
     before: Vec<Step>,
@@ -384,14 +387,14 @@ impl Plan {
         Ok(Self { call, before: Vec::new(), after: Vec::new() })
     }
 
-    /// Starts the call, which may be persistent. The plan must be kept until the call has ended.
+    /// Starts the call, which may be persistent. The plan must live until the call has ended.
     pub fn start(&self) -> Result {
         self.before.iter().for_each(|step| step());
-        // SAFETY: the program guarantees its buffers until the call has ended; the plan keeps the other memory.
+        // SAFETY: the program guarantees its buffers until the call has ended; the plan owns the other memory.
         Ok(unsafe { self.call.start() }?)
     }
 
-    /// Does the local work that follows a call that has succeeded.
+    /// Executes the local work after a successful call.
     pub fn finish(&self) {
         self.after.iter().for_each(|step| step());
     }
@@ -405,11 +408,11 @@ impl Plan {
     }
 }
 
-/// Makes a blocking call that is prepared, and waits until it has ended.
+/// Starts a prepared blocking call, and waits until it has ended.
 #[inline]
 pub fn run(call: &Call<'_>, prepared: &Prepared) -> Result {
     let job = prepared.team().job();
-    // SAFETY: the program guarantees its buffers until the call has ended, and this function returns only then; other memory
-    // is kept by the caller.
+    // SAFETY: the program guarantees its buffers until the call has ended, and this function returns only then; the
+    // caller owns the other memory.
     Ok(unsafe { prepared.run(|awaited, ready| call.wait_for(job, awaited, ready)) }?)
 }

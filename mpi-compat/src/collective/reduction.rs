@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
 //! Reductions (MPI-5.0 sections 6.9 to 6.11): operators over memory, for the executor of collectives.
 //!
-//! The executor reduces contiguous elements. Elements without gaps (all predefined types, and some others) are used
-//! directly in the program's buffers. Others are copied into memory of the call, one element every [`Operand::stride`]
-//! bytes, and the result is copied back; gaps between the elements of the program's buffer are not touched.
+//! The executor reduces contiguous elements. Elements without gaps (all predefined types, and some derived ones) are
+//! reduced directly in the program's buffers. Other elements are copied into memory of the call, [`Operand::stride`]
+//! bytes apart, and the result is copied back; gaps between the elements of the program's buffer are not written.
 
 use std::ffi::c_void;
 use std::rc::Rc;
@@ -29,13 +29,13 @@ pub struct Operand {
     datatype: Type,
     /// Bytes from one element to the next.
     pub stride: usize,
-    /// Whether the executor uses the program's buffers, without a copy.
+    /// Whether the executor uses the program's buffers without a copy.
     in_buffers: bool,
-    /// The offset of the first byte of an element in the call's memory from the address that the type counts from.
+    /// The offset of an element's first byte in the call's memory from the address to which the type map is relative.
     start: i64,
 }
 
-/// Memory of a call, aligned for all types.
+/// Memory of a call, aligned for every type.
 pub type Scratch = Rc<Vec<Line>>;
 
 /// 64 bytes.
@@ -57,11 +57,11 @@ pub fn scratch(bytes: u64) -> Result<(Scratch, *mut u8)> {
 
 /// The elements of one side of a reduction.
 pub struct Elements {
-    /// The address at which the executor finds them.
+    /// The address at which the executor accesses the elements.
     pub address: *mut u8,
-    /// The step that copies them there from the program's buffer.
+    /// The step that copies the elements there from the program's buffer.
     pub before: Option<Step>,
-    /// The step that copies them back.
+    /// The step that copies the elements back.
     pub after: Option<Step>,
 }
 
@@ -74,12 +74,12 @@ impl Operand {
         let in_buffers = layout.named().is_some() || object.plain.is_some();
         let start = layout.true_lb().div_euclid(align as i64) * align as i64;
         let reach = layout.true_lb().abs_diff(start) + layout.true_extent();
-        // Interleaved elements are copied to a stride of their own.
+        // Interleaved elements are copied to memory with a stride without interleaving.
         let stride = match usize::try_from(extent) {
             Ok(extent) if extent > 0 && extent as u64 >= reach => extent,
             _ => reach.next_multiple_of(align).max(1) as usize,
         };
-        // A function of the program gets the handle, and the program may free its own handle meanwhile.
+        // A user function receives the datatype handle, and the program may free its own handle in the meantime.
         let datatype = if operator.is_function() { call.types.share(&object) } else { datatype };
         Ok(Rc::new(Self { operator, object, datatype, stride, in_buffers, start }))
     }
@@ -117,7 +117,7 @@ impl Operand {
         segments(send, n)?.check_apart(&segments(recv, kept)?)
     }
 
-    /// `n` elements in a buffer of the program.
+    /// Prepares `n` elements in a buffer of the program.
     pub fn elements(self: &Rc<Self>, address: Address, n: u64) -> Result<Elements> {
         if self.in_buffers {
             address.check(self.bytes(n)?, 0)?;
@@ -149,7 +149,7 @@ impl Operand {
         Ok(Elements { address, before: Some(before), after: Some(after) })
     }
 
-    /// The address that the type counts from, for an element whose bytes begin at `address`.
+    /// The address to which the type map is relative, for an element whose bytes begin at `address`.
     fn origin(&self, address: *mut u8) -> *mut u8 {
         address.wrapping_offset(-self.start as isize)
     }
@@ -159,8 +159,8 @@ impl Operand {
     /// # Safety
     /// Both have `n` elements of this stride, and do not overlap.
     unsafe fn apply(&self, operand: *const u8, into: *mut u8, n: usize) {
-        let at_once = self.in_buffers || self.stride as i64 == self.object.layout.extent();
-        let (calls, each) = if at_once { (1, n) } else { (n, 1) };
+        let try_fast = self.in_buffers || self.stride as i64 == self.object.layout.extent();
+        let (calls, each) = if try_fast { (1, n) } else { (n, 1) };
         for i in 0..calls {
             let from = self.origin(operand.wrapping_add(i * self.stride).cast_mut()).cast::<c_void>();
             let to = self.origin(into.wrapping_add(i * self.stride)).cast();
@@ -210,7 +210,7 @@ unsafe fn reduce(
         unsafe { this.apply(operand, into, n) };
         return Ok(());
     }
-    // The operator writes its right operand, which must be kept here, so it writes a copy.
+    // The operator overwrites its right operand, which must be preserved here, so it is applied to a copy.
     let bytes = n * this.stride;
     let none = |_| Error::new(ErrorKind::Limit, "reduce").cause(format!("cannot allocate {bytes} bytes"));
     let (memory, copy) = scratch(bytes as u64).map_err(none)?;

@@ -1,11 +1,11 @@
 //! Communicators made from groups alone (MPI-5.0 sections 7.4.2 and 7.6.2), such as the first communicator of a
 //! session.
 //!
-//! The members have no communicator yet, so they agree by messages in a context of its own, matched by the string tag:
+//! The members have no communicator yet, so they agree by messages in a dedicated context, matched by the string tag:
 //! the first member of a group, or the leader of each of two groups, sends the contexts (and the other group) to the
-//! others of its group, and leaders exchange theirs. The message carries a hash of the tag and groups, which the
-//! receiver compares. Calls of one process with the same tag are not concurrent, so a message of other groups is an
-//! error.
+//! other members of its group, and leaders exchange their groups. The message carries a hash of the tag and groups,
+//! which the receiver compares. Calls of one process with the same tag are not concurrent, so a message with a
+//! different hash is an error.
 
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,7 @@ use super::messages::{receive, send_beside};
 use crate::arguments::{Out, Text};
 use crate::constants::*;
 use crate::errhandler::{ErrhandlerObject, Target};
-use crate::errors::fitting;
+use crate::errors::errhandler_for;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Errhandler, Group, Info};
 use crate::objects::{CommObject, GroupObject, Members};
@@ -27,7 +27,7 @@ use crate::runtime::Call;
 /// The context of these messages; those of `MPI_COMM_WORLD` and `MPI_COMM_SELF` are lower.
 const AGREEMENT: u32 = 4;
 
-/// An agreement of the ranks that give the same string tag for the same groups.
+/// An agreement between the ranks that pass the same string tag and the same groups.
 struct Agreement<'c> {
     call: &'c Call<'c>,
     job: Job,
@@ -39,7 +39,11 @@ impl<'c> Agreement<'c> {
     fn new(call: &'c Call<'c>, stringtag: Text, ranks: &[u32]) -> Result<Self> {
         let text = stringtag.read()?;
         if text.len() >= MPI_MAX_STRINGTAG_LEN {
-            return Err(fail(MPI_ERR_ARG, format!("has {} bytes", text.len())).named(stringtag.name()));
+            return Err(fail(
+                MPI_ERR_ARG,
+                format!("has {} bytes, but at most {} are allowed", text.len(), MPI_MAX_STRINGTAG_LEN - 1),
+            )
+            .named(stringtag.name()));
         }
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
@@ -58,20 +62,20 @@ impl<'c> Agreement<'c> {
 
     /// Receives at least `least` words from `from`.
     fn receive(&self, from: u32, least: usize) -> Result<Vec<u32>> {
-        let mut words = receive(self.call, AGREEMENT, from, self.tag)?;
+        let mut words = receive(self.call, None, AGREEMENT, from, self.tag)?;
         if words.len() < 2 || words[..2] != self.words() {
-            let text = format!("differs from what rank {from} of the job gives with the same string tag");
+            let text = format!("differs from the group that rank {from} of the job passes with the same stringtag");
             return Err(fail(MPI_ERR_GROUP, text).named("group"));
         }
         words.drain(..2);
         if words.len() < least {
-            return Err(fail(MPI_ERR_OTHER, format!("rank {from} of the job has failed in the call")));
+            return Err(fail(MPI_ERR_OTHER, format!("the call has failed at rank {from} of the job")));
         }
         Ok(words)
     }
 
-    /// Sends the words that `agreed` gives the leader to the other members of a group; no words if it fails.
-    fn spread(
+    /// Sends the words that `agreed` returns at the leader to the other members of a group; no words if it fails.
+    fn distribute(
         &self,
         group: &GroupObject,
         leader: u32,
@@ -95,7 +99,7 @@ fn own_group(call: &Call<'_>, group: Group, name: &'static str) -> Result<Rc<Gro
     let object = call.groups.get(group)?;
     match object.rank_of(call.job()?.rank_number()) {
         Some(_) => Ok(object),
-        None => Err(fail(MPI_ERR_GROUP, "does not have this process").named(name)),
+        None => Err(fail(MPI_ERR_GROUP, "does not contain this process").named(name)),
     }
 }
 
@@ -111,8 +115,8 @@ fn from_group(
         call.infos.get(info)?;
     }
     let agreement = Agreement::new(call, stringtag, &group.members)?;
-    let said = [&agreement.words()[..], &group.members].concat();
-    let contexts = agree_in_group(call, AGREEMENT, &group, agreement.tag, &said)?;
+    let own_words = [&agreement.words()[..], &group.members].concat();
+    let contexts = agree_in_group(call, (None, AGREEMENT), &group, agreement.tag, &own_words)?;
     let members = Members { local: group, remote: None, local_first: true };
     CommObject::on(&agreement.job, members, contexts, handler.into())
 }
@@ -125,7 +129,7 @@ pub fn comm_create_from_group(
     errhandler: Errhandler,
     newcomm: Out<Comm>,
 ) -> Result {
-    let handler = fitting(call, Target::Comm, errhandler)?;
+    let handler = errhandler_for(call, Target::Comm, errhandler)?;
     if group == MPI_GROUP_EMPTY {
         newcomm.set(MPI_COMM_NULL);
         return Ok(());
@@ -141,7 +145,8 @@ fn leader_of(group: &GroupObject, leader: c_int, name: &'static str) -> Result<u
     found.ok_or_else(|| not_a_member().named(name))
 }
 
-/// Exchange of the leaders of two groups: which group comes first, contexts, and the members of the other group.
+/// The exchange between the leaders of two groups: which group comes first, the contexts, and the members of the other
+/// group.
 fn exchange(
     call: &Call<'_>,
     local: &GroupObject,
@@ -151,15 +156,14 @@ fn exchange(
     let remote = call.groups.get(remote)?;
     let (me, other) = (call.job()?.rank_number(), leader_of(&remote, leader, "remote_leader")?);
     if let Some(both) = remote.members.iter().find(|member| local.rank_of(**member).is_some()) {
-        return Err(
-            fail(MPI_ERR_GROUP, format!("has rank {both} of the job, as local_group has")).named("remote_group")
-        );
+        return Err(fail(MPI_ERR_GROUP, format!("contains rank {both} of the job, which is also in local_group"))
+            .named("remote_group"));
     }
     let pair = Agreement::new(call, stringtag, &[me.min(other), me.max(other)])?;
     let contexts = new_contexts(&pair.job)?;
     // Both leaders send first, and neither waits for its send before it receives.
     let theirs = pair.send_beside(other, &contexts, || pair.receive(other, 2))?;
-    // The leader with the lower rank in the job gives the contexts.
+    // The leader with the lower rank in the job provides the contexts.
     let chosen = if me < other { &contexts[..] } else { &theirs[..2] };
     Ok([&[u32::from(me < other)], chosen, &remote.members].concat())
 }
@@ -175,7 +179,7 @@ pub fn intercomm_create_from_groups(
     errhandler: Errhandler,
     newintercomm: Out<Comm>,
 ) -> Result {
-    let handler = fitting(call, Target::Comm, errhandler)?;
+    let handler = errhandler_for(call, Target::Comm, errhandler)?;
     let local = own_group(call, local_group, "local_group")?;
     if info != MPI_INFO_NULL {
         call.infos.get(info)?;
@@ -183,7 +187,7 @@ pub fn intercomm_create_from_groups(
     let leader = leader_of(&local, local_leader, "local_leader")?;
     let agreement = Agreement::new(call, stringtag, &local.members)?;
     let exchanged = || exchange(call, &local, (remote_group, remote_leader), stringtag);
-    let words = agreement.spread(&local, leader, 4, exchanged)?;
+    let words = agreement.distribute(&local, leader, 4, exchanged)?;
     let remote = GroupObject::of(words[3..].to_vec(), local.session.as_ref());
     let members = Members { local, remote: Some(remote), local_first: words[0] == 1 };
     let new = CommObject::on(&agreement.job, members, [words[1], words[2]], handler.into())?;

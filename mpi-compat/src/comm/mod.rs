@@ -26,14 +26,14 @@ pub use constructors::*;
 pub use from_groups::*;
 pub use inter::*;
 
-/// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF` of a job.
+/// Creates `MPI_COMM_WORLD` and `MPI_COMM_SELF` of a job.
 pub fn predefined(runtime: &Runtime, job: &Job) -> Result {
     let fix = |handle, team: Team, contexts, name: &str| -> Result {
         let local = GroupObject::new(team.members().to_vec());
         let members = Members { local, remote: None, local_first: true };
         let object = CommObject::new(team, members, contexts, errors::fatal(runtime))?;
         *object.name.borrow_mut() = name.into();
-        runtime.comms.fix(handle, Some(Rc::new(object)));
+        runtime.comms.set_predefined(handle, Some(Rc::new(object)));
         Ok(())
     };
     if let Some(bill) = job.bill() {
@@ -61,7 +61,8 @@ pub fn comm_group(call: &Call<'_>, comm: Comm, group: Out<Group>) -> Result {
 }
 
 fn remote(call: &Call<'_>, comm: Comm) -> Result<Rc<GroupObject>> {
-    let intra = || fail(MPI_ERR_COMM, "is an intracommunicator").value(comm.0);
+    let intra =
+        || fail(MPI_ERR_COMM, "is an intracommunicator, but the call requires an intercommunicator").value(comm.0);
     call.comms.get(comm)?.remote.clone().ok_or_else(intra)
 }
 
@@ -85,7 +86,7 @@ pub fn comm_compare(call: &Call<'_>, comm1: Comm, comm2: Comm, result: Out<c_int
     let (first, second) = (call.comms.get(comm1)?, call.comms.get(comm2)?);
     let groups = match (&first.remote, &second.remote) {
         (None, None) => first.group.compare(&second.group),
-        (Some(far), Some(other)) => worse(first.group.compare(&second.group), far.compare(other)),
+        (Some(far), Some(other)) => less_similar(first.group.compare(&second.group), far.compare(other)),
         _ => MPI_UNEQUAL,
     };
     result.set(match groups {
@@ -96,7 +97,7 @@ pub fn comm_compare(call: &Call<'_>, comm1: Comm, comm2: Comm, result: Out<c_int
     Ok(())
 }
 
-fn worse(a: c_int, b: c_int) -> c_int {
+fn less_similar(a: c_int, b: c_int) -> c_int {
     let order = [MPI_IDENT, MPI_SIMILAR, MPI_UNEQUAL];
     let place = |result| order.iter().position(|known| *known == result);
     if place(a) > place(b) { a } else { b }
@@ -131,7 +132,7 @@ pub fn comm_get_parent(_: &Call<'_>, parent: Out<Comm>) -> Result {
 pub fn comm_set_info(call: &Call<'_>, comm: Comm, info: Info) -> Result {
     let object = call.comms.get(comm)?;
     call.infos.get(info)?;
-    // No hint changes how a communicator works, and unknown hints are ignored.
+    // No hint changes the behaviour of a communicator, and unknown hints are ignored.
     drop(object);
     Ok(())
 }
@@ -154,8 +155,7 @@ pub fn comm_free(call: &Call<'_>, comm: Out<Comm>) -> Result {
     Ok(())
 }
 
-/// Waits until all members have called it, so that all communication on the communicator that they have completed is
-/// over.
+/// A barrier, after which the members' completed communication on the communicator has ended.
 pub fn comm_disconnect(call: &Call<'_>, comm: Out<Comm>) -> Result {
     let caller = Caller::new(call, comm.get()).map_err(|failed| failed.named("comm"))?;
     caller.barrier()?.make(call)?;

@@ -9,10 +9,10 @@ use crate::arguments::{List, Longs, Out, count};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Type;
-use crate::objects::{Made, TypeObject};
+use crate::objects::{ConstructorCall, TypeObject};
 use crate::runtime::Call;
 
-impl Made {
+impl ConstructorCall {
     fn new(call: &Call<'_>, combiner: c_int, types: &[Rc<TypeObject>]) -> Self {
         Self { combiner, large: call.large, types: types.to_vec(), ..Self::default() }
     }
@@ -45,7 +45,12 @@ impl Made {
     }
 }
 
-fn finish(call: &Call<'_>, layout: farside_datatype::Result<Datatype>, made: Made, newtype: Out<Type>) -> Result {
+fn finish(
+    call: &Call<'_>,
+    layout: farside_datatype::Result<Datatype>,
+    made: ConstructorCall,
+    newtype: Out<Type>,
+) -> Result {
     newtype.set(call.types.share(&TypeObject::new(layout?, made)));
     Ok(())
 }
@@ -57,7 +62,7 @@ fn signed(values: &[u64]) -> impl Iterator<Item = i64> {
 pub fn type_contiguous(call: &Call<'_>, n: i64, oldtype: Type, newtype: Out<Type>) -> Result {
     let old = call.types.get(oldtype)?;
     let layout = Datatype::contiguous(count(n, "count")?, &old.layout);
-    finish(call, layout, Made::new(call, MPI_COMBINER_CONTIGUOUS, &[old]).counts([n]), newtype)
+    finish(call, layout, ConstructorCall::new(call, MPI_COMBINER_CONTIGUOUS, &[old]).counts([n]), newtype)
 }
 
 pub fn type_vector(
@@ -70,7 +75,7 @@ pub fn type_vector(
 ) -> Result {
     let old = call.types.get(oldtype)?;
     let layout = Datatype::vector(count(n, "count")?, count(blocklength, "blocklength")?, stride, &old.layout);
-    let made = Made::new(call, MPI_COMBINER_VECTOR, &[old]).counts([n, blocklength, stride]);
+    let made = ConstructorCall::new(call, MPI_COMBINER_VECTOR, &[old]).counts([n, blocklength, stride]);
     finish(call, layout, made, newtype)
 }
 
@@ -84,7 +89,7 @@ pub fn type_create_hvector(
 ) -> Result {
     let old = call.types.get(oldtype)?;
     let layout = Datatype::hvector(count(n, "count")?, count(blocklength, "blocklength")?, stride, &old.layout);
-    let made = Made::new(call, MPI_COMBINER_HVECTOR, &[old]).counts([n, blocklength]).bytes([stride]);
+    let made = ConstructorCall::new(call, MPI_COMBINER_HVECTOR, &[old]).counts([n, blocklength]).bytes([stride]);
     finish(call, layout, made, newtype)
 }
 
@@ -100,7 +105,8 @@ pub fn type_indexed(
     count(n, "count")?;
     let (lengths, places) = (blocklengths.counts(n)?, displacements.read(n)?);
     let layout = Datatype::indexed(&lengths, &places, &old.layout);
-    let made = Made::new(call, MPI_COMBINER_INDEXED, &[old]).counts([n]).counts(signed(&lengths)).counts(places);
+    let made =
+        ConstructorCall::new(call, MPI_COMBINER_INDEXED, &[old]).counts([n]).counts(signed(&lengths)).counts(places);
     finish(call, layout, made, newtype)
 }
 
@@ -116,7 +122,8 @@ pub fn type_create_hindexed(
     count(n, "count")?;
     let (lengths, places) = (blocklengths.counts(n)?, displacements.read(n)?);
     let layout = Datatype::hindexed(&lengths, &places, &old.layout);
-    let made = Made::new(call, MPI_COMBINER_HINDEXED, &[old]).counts([n]).counts(signed(&lengths)).bytes(places);
+    let made =
+        ConstructorCall::new(call, MPI_COMBINER_HINDEXED, &[old]).counts([n]).counts(signed(&lengths)).bytes(places);
     finish(call, layout, made, newtype)
 }
 
@@ -132,7 +139,7 @@ pub fn type_create_indexed_block(
     count(n, "count")?;
     let places = displacements.read(n)?;
     let layout = Datatype::indexed_block(count(blocklength, "blocklength")?, &places, &old.layout);
-    let made = Made::new(call, MPI_COMBINER_INDEXED_BLOCK, &[old]).counts([n, blocklength]).counts(places);
+    let made = ConstructorCall::new(call, MPI_COMBINER_INDEXED_BLOCK, &[old]).counts([n, blocklength]).counts(places);
     finish(call, layout, made, newtype)
 }
 
@@ -148,7 +155,7 @@ pub fn type_create_hindexed_block(
     count(n, "count")?;
     let places = displacements.read(n)?;
     let layout = Datatype::hindexed_block(count(blocklength, "blocklength")?, &places, &old.layout);
-    let made = Made::new(call, MPI_COMBINER_HINDEXED_BLOCK, &[old]).counts([n, blocklength]).bytes(places);
+    let made = ConstructorCall::new(call, MPI_COMBINER_HINDEXED_BLOCK, &[old]).counts([n, blocklength]).bytes(places);
     finish(call, layout, made, newtype)
 }
 
@@ -166,14 +173,15 @@ pub fn type_create_struct(
     let types = types.read(n)?.into_iter().map(get).collect::<Result<Vec<_>>>()?;
     let layouts: Vec<Datatype> = types.iter().map(|old| old.layout.clone()).collect();
     let layout = Datatype::structure(&lengths, &places, &layouts);
-    let made = Made::new(call, MPI_COMBINER_STRUCT, &types).counts([n]).counts(signed(&lengths)).bytes(places);
+    let made =
+        ConstructorCall::new(call, MPI_COMBINER_STRUCT, &types).counts([n]).counts(signed(&lengths)).bytes(places);
     finish(call, layout, made, newtype)
 }
 
 pub fn type_create_resized(call: &Call<'_>, oldtype: Type, lb: i64, extent: i64, newtype: Out<Type>) -> Result {
     let old = call.types.get(oldtype)?;
     let layout = Datatype::resized(&old.layout, lb, extent);
-    finish(call, layout, Made::new(call, MPI_COMBINER_RESIZED, &[old]).bytes([lb, extent]), newtype)
+    finish(call, layout, ConstructorCall::new(call, MPI_COMBINER_RESIZED, &[old]).bytes([lb, extent]), newtype)
 }
 
 fn argument(name: &'static str, why: String) -> Fail {
@@ -196,7 +204,7 @@ fn dims_of(ndims: c_int) -> Result<i64> {
 /// Reads a list whose values are at least `least`.
 fn at_least(values: &[i64], least: i64, name: &'static str) -> Result<Vec<u64>> {
     match values.iter().find(|value| **value < least) {
-        Some(value) => Err(argument(name, format!("has {value}, less than {least}"))),
+        Some(value) => Err(argument(name, format!("contains {value}, but values must be at least {least}"))),
         None => Ok(values.iter().map(|value| *value as u64).collect()),
     }
 }
@@ -222,7 +230,7 @@ pub fn type_create_subarray(
         old: old.layout.clone(),
     };
     let layout = Datatype::subarray(&array);
-    let made = Made::new(call, MPI_COMBINER_SUBARRAY, &[old]).integers([ndims]);
+    let made = ConstructorCall::new(call, MPI_COMBINER_SUBARRAY, &[old]).integers([ndims]);
     let made = made.counts(sizes).counts(subsizes).counts(starts).integers([order]);
     finish(call, layout, made, newtype)
 }
@@ -245,10 +253,10 @@ pub fn type_create_darray(
     let (sizes, grid) = (gsizes.read(n)?, psizes.read(n)?);
     let (distributions, arguments) = (distribs.read(n)?, dargs.read(n)?);
     if size < 1 {
-        return Err(argument("size", format!("is {size}")));
+        return Err(argument("size", format!("is {size}, but at least 1 process is needed")));
     }
     if !(0..size).contains(&rank) {
-        return Err(argument("rank", format!("is {rank} of {size}")));
+        return Err(argument("rank", format!("is {rank}, but the {size} processes are numbered from 0")));
     }
     let deal = |(how, by): (&c_int, &c_int)| {
         let block = match *by {
@@ -274,7 +282,7 @@ pub fn type_create_darray(
         old: old.layout.clone(),
     };
     let layout = Datatype::darray(&array);
-    let made = Made::new(call, MPI_COMBINER_DARRAY, &[old]).integers([size, rank, ndims]).counts(sizes);
+    let made = ConstructorCall::new(call, MPI_COMBINER_DARRAY, &[old]).integers([size, rank, ndims]).counts(sizes);
     let made = made.integers(distributions).integers(arguments).integers(grid).integers([order]);
     finish(call, layout, made, newtype)
 }

@@ -9,12 +9,12 @@ use crate::handle::Type;
 use crate::objects::TypeObject;
 use crate::runtime::Call;
 
-/// Fails in a form without large counts for a type that was made with them.
+/// Fails if the form without large counts is called for a type that was created with large counts.
 fn check_small(object: &TypeObject, datatype: Type) -> Result {
     if object.made.counts.is_empty() {
         return Ok(());
     }
-    Err(fail(MPI_ERR_TYPE, "was made with large counts; call the _c form").value(datatype.0))
+    Err(fail(MPI_ERR_TYPE, "was created with large counts; call the _c form").value(datatype.0))
 }
 
 pub fn type_get_envelope(
@@ -52,10 +52,10 @@ pub fn type_get_envelope_c(
     Ok(())
 }
 
-/// Writes a list, if the program has room for it.
-fn give<T: Copy>(values: &[T], room: i64, name: &'static str, to: ListOut<T>) -> Result {
+/// Writes a list, if the program's array is long enough.
+fn write_list<T: Copy>(values: &[T], room: i64, name: &'static str, to: ListOut<T>) -> Result {
     if room < values.len() as i64 {
-        return Err(fail(MPI_ERR_ARG, format!("is {room}, but there are {}", values.len())).named(name));
+        return Err(fail(MPI_ERR_ARG, format!("is {room}, but {} entries are returned", values.len())).named(name));
     }
     to.write(values)
 }
@@ -77,11 +77,11 @@ pub fn type_get_contents_c(
     if made.combiner == MPI_COMBINER_NAMED {
         return Err(fail(MPI_ERR_TYPE, "is predefined, and has no contents").value(datatype.0));
     }
-    give(&made.integers, max_integers, "max_integers", integers)?;
-    give(&made.addresses, max_addresses, "max_addresses", addresses)?;
-    give(&made.counts, max_large_counts, "max_large_counts", large_counts)?;
+    write_list(&made.integers, max_integers, "max_integers", integers)?;
+    write_list(&made.addresses, max_addresses, "max_addresses", addresses)?;
+    write_list(&made.counts, max_large_counts, "max_large_counts", large_counts)?;
     if max_datatypes < made.types.len() as i64 {
-        return give(
+        return write_list(
             &made.types.iter().map(|_| MPI_DATATYPE_NULL).collect::<Vec<_>>(),
             max_datatypes,
             "max_datatypes",

@@ -9,7 +9,7 @@ use crate::arguments::Out;
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Type;
-use crate::objects::{Made, TypeObject};
+use crate::objects::{ConstructorCall, TypeObject};
 use crate::runtime::Call;
 
 /// The decimal digits and the maximum exponent of each real type and its complex type.
@@ -26,7 +26,7 @@ const INTEGERS: [(c_int, Named); 5] =
 fn select(call: &Call<'_>, key: [c_int; 3], arguments: &[c_int], named: Named, newtype: Out<Type>) -> Result {
     let known = call.f90.borrow().iter().find(|(other, _)| *other == key).map(|(_, object)| Rc::clone(object));
     let object = known.unwrap_or_else(|| {
-        let made = Made { combiner: key[0], integers: arguments.to_vec(), ..Made::default() };
+        let made = ConstructorCall { combiner: key[0], integers: arguments.to_vec(), ..ConstructorCall::default() };
         let object = TypeObject::predefined(named.into(), made, "");
         call.f90.borrow_mut().push((key, Rc::clone(&object)));
         object
@@ -44,15 +44,17 @@ fn real(
     newtype: Out<Type>,
 ) -> Result {
     if p == MPI_UNDEFINED && r == MPI_UNDEFINED {
-        return Err(fail(MPI_ERR_ARG, "is MPI_UNDEFINED, and so is r").named("p"));
+        return Err(fail(MPI_ERR_ARG, "and r are both MPI_UNDEFINED").named("p"));
     }
     let enough = |wanted: c_int, has: c_int| wanted == MPI_UNDEFINED || wanted <= has;
     let negative = |value: c_int| value < 0 && value != MPI_UNDEFINED;
     if negative(p) || negative(r) {
-        return Err(fail(MPI_ERR_ARG, format!("is {p}, and r is {r}")).named("p"));
+        return Err(fail(MPI_ERR_ARG, format!("is {p} and r is {r}, but neither may be negative")).named("p"));
     }
     let Some(found) = REALS.iter().find(|(digits, range, ..)| enough(p, *digits) && enough(r, *range)) else {
-        return Err(fail(MPI_ERR_ARG, format!("is {p}, r is {r}, but there is no such type")).named("p"));
+        return Err(
+            fail(MPI_ERR_ARG, format!("is {p} and r is {r}, but no type has this precision and range")).named("p")
+        );
     };
     select(call, [combiner, p, r], &[p, r], pick(found), newtype)
 }
@@ -68,7 +70,7 @@ pub fn type_create_f90_complex(call: &Call<'_>, p: c_int, r: c_int, newtype: Out
 pub fn type_create_f90_integer(call: &Call<'_>, r: c_int, newtype: Out<Type>) -> Result {
     match INTEGERS.iter().find(|(digits, _)| (0..=*digits).contains(&r)) {
         Some((_, named)) => select(call, [MPI_COMBINER_F90_INTEGER, r, 0], &[r], *named, newtype),
-        None => Err(fail(MPI_ERR_ARG, format!("is {r}, but there is no such type")).named("r")),
+        None => Err(fail(MPI_ERR_ARG, format!("is {r}, but no integer type has this many decimal digits")).named("r")),
     }
 }
 
@@ -79,11 +81,15 @@ pub fn type_match_size(_: &Call<'_>, typeclass: c_int, size: c_int, datatype: Ou
         }
         MPI_TYPECLASS_REAL => &[(2, MPI_REAL2), (4, MPI_REAL4), (8, MPI_REAL8), (16, MPI_REAL16)],
         MPI_TYPECLASS_COMPLEX => &[(4, MPI_COMPLEX4), (8, MPI_COMPLEX8), (16, MPI_COMPLEX16), (32, MPI_COMPLEX32)],
-        _ => return Err(fail(MPI_ERR_ARG, format!("is {typeclass}")).named("typeclass")),
+        _ => return Err(fail(MPI_ERR_ARG, format!("is {typeclass}, not a type class")).named("typeclass")),
     };
     match sizes.iter().find(|(bytes, _)| *bytes == size) {
         Some((_, found)) => datatype.set(*found),
-        None => return Err(fail(MPI_ERR_ARG, format!("is {size}, but there is no such type")).named("size")),
+        None => {
+            return Err(
+                fail(MPI_ERR_ARG, format!("is {size}, but the type class has no type of this size")).named("size")
+            );
+        }
     }
     Ok(())
 }

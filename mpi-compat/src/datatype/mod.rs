@@ -11,7 +11,7 @@ use crate::arguments::{Out, Text, TextOut};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Type};
-use crate::objects::{Made, TypeObject};
+use crate::objects::{ConstructorCall, TypeObject};
 use crate::runtime::Call;
 use std::ffi::c_int;
 
@@ -53,7 +53,8 @@ pub fn type_free(call: &Call<'_>, datatype: Out<Type>) -> Result {
 
 pub fn type_dup(call: &Call<'_>, oldtype: Type, newtype: Out<Type>) -> Result {
     let old = call.types.get(oldtype)?;
-    let made = Made { combiner: MPI_COMBINER_DUP, types: vec![Rc::clone(&old)], ..Made::default() };
+    let made =
+        ConstructorCall { combiner: MPI_COMBINER_DUP, types: vec![Rc::clone(&old)], ..ConstructorCall::default() };
     // A duplicate of a predefined type supports all operators of that type.
     let new = TypeObject::new(old.layout.clone(), made);
     new.committed.set(old.committed.get());

@@ -1,5 +1,5 @@
-//! `loom` models of the ownership under every interleaving of the threads. A fence on both sides represents the
-//! `membarrier`, which puts a fence into every thread.
+//! `loom` models of the ownership under every interleaving of the threads. A fence on both sides represents
+//! `membarrier`, which executes a fence on every thread.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -55,20 +55,26 @@ impl Model {
         if self.ownership.take(me, || self.order()) {
             return;
         }
-        let mut queue = self.queue.lock().unwrap();
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        self.order();
-        while !self.ownership.take_from(me, || self.order()) {
-            // A missed wake is a deadlock, which `loom` reports.
+        let mut queue = self.queue.lock().unwrap();
+        loop {
+            self.ownership.announce_sleep(|| fence(Ordering::SeqCst));
+            if self.ownership.take_from(me, || self.order()) {
+                break;
+            }
+            // A lost wakeup is a deadlock, which `loom` reports.
             queue = self.free.wait(queue).unwrap();
         }
+        self.ownership.wakes.store((self.waiting.load(Ordering::SeqCst) > 1).into(), Ordering::SeqCst);
         self.waiting.fetch_add(u64::MAX, Ordering::SeqCst);
     }
 
-    fn give(&self) {
-        // Relaxed: `order` is between the store that releases the lock and this load, as between `fetch_add` and
-        // `take_from`.
-        if self.ownership.give(|| self.order()) && self.waiting.load(Ordering::Relaxed) != 0 {
+    fn release(&self) {
+        if !self.ownership.release(|| self.order()) {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        if self.ownership.claim_wake() {
             drop(self.queue.lock().unwrap());
             self.free.notify_one();
         }
@@ -95,8 +101,8 @@ impl Model {
             inside.set(inside.get() + 1);
         });
         self.take(me);
-        self.give();
-        self.give();
+        self.release();
+        self.release();
     }
 }
 
@@ -104,7 +110,13 @@ fn model(with_fences: bool, biased: bool) -> &'static Model {
     let word = |value| ModelWord(AtomicU64::new(value));
     let (owner, biased) = if biased { (2 | BIASED, 2) } else { (0, 0) };
     Box::leak(Box::new(Model {
-        ownership: Ownership { owner: word(owner), depth: word(0), inside: word(0), biased: word(biased) },
+        ownership: Ownership {
+            owner: word(owner),
+            depth: word(0),
+            inside: word(0),
+            biased: word(biased),
+            wakes: word(0),
+        },
         inside: loom::cell::UnsafeCell::new(Cell::new(0)),
         waiting: word(0),
         queue: Mutex::new(()),
@@ -113,7 +125,8 @@ fn model(with_fences: bool, biased: bool) -> &'static Model {
     }))
 }
 
-/// Threads that make calls: the first, to which the lock may be biased, makes `rounds` calls, each other one makes one.
+/// Threads that make calls: the first thread, to which the lock may be biased, makes `rounds` calls, and each other
+/// thread one.
 fn calls(with_fences: bool, biased: bool, others: u64, rounds: u64) {
     let model = model(with_fences, biased);
     let threads: Vec<_> = (0..others).map(|i| loom::thread::spawn(move || model.call(4 + 2 * i))).collect();
@@ -146,7 +159,7 @@ fn lock_model_of_an_owner_that_ends_the_bias_while_another_thread_wants_the_lock
         let other = loom::thread::spawn(move || model.call(4));
         model.take(2);
         model.ownership.unbias();
-        model.give();
+        model.release();
         model.call(2);
         other.join().unwrap();
         assert_eq!(model.calls(), 2);

@@ -24,8 +24,8 @@ pub const PREDEFINED: [(Op, Predefined); 12] = [
     (MPI_MAXLOC, Predefined::Maxloc),
 ];
 
-/// The atomic operation of windows for a predefined operator; `None` for operators of pairs, and operators of the
-/// program.
+/// The atomic operation of windows for a predefined operator; `None` for operators on pairs and for user-defined
+/// operators.
 #[inline]
 pub fn operation(op: Op) -> Option<Operation> {
     Some(match op {
@@ -49,7 +49,7 @@ pub fn operation(op: Op) -> Option<Operation> {
 #[derive(Clone, Copy)]
 pub struct Atomics {
     pub ty: ElementType,
-    /// A bit for each [`Operation`], by its number.
+    /// One bit for each [`Operation`], by its number.
     allowed: u16,
     /// Whether the standard allows a compare-and-swap.
     pub is_swapped: bool,

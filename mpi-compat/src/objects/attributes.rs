@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! Attributes of communicators, datatypes and windows.
 //!
-//! A key is a number that is never reused. An attribute holds its key: while an attribute has a freed key, the key can
-//! be used as before (but not freed again), and its callbacks are called.
+//! A key is a number that is never reused. An attribute holds its key: as long as an attribute refers to a freed key,
+//! the key can still be used (but not freed again), and its callbacks are called.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::lock::LOCK;
 
-/// The kind of object for which a key is made.
+/// The kind of object for which a key is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFor {
     Comm,
@@ -33,14 +33,14 @@ pub struct Keyval {
 }
 
 /// An entry in the list of keys.
-pub enum Held {
+pub enum KeyEntry {
     /// A key that the program has not freed.
     Strong(Rc<Keyval>),
     /// A key that the program has freed; attributes may still hold it.
     Freed(Weak<Keyval>),
 }
 
-impl Held {
+impl KeyEntry {
     pub fn keyval(&self) -> Option<Rc<Keyval>> {
         match self {
             Self::Strong(keyval) => Some(Rc::clone(keyval)),
@@ -52,7 +52,7 @@ impl Held {
 /// The keys of the process.
 #[derive(Default)]
 pub struct Keyvals {
-    pub keys: RefCell<HashMap<c_int, Held>>,
+    pub keys: RefCell<HashMap<c_int, KeyEntry>>,
     pub made: Cell<c_int>,
 }
 
@@ -65,7 +65,7 @@ pub struct Attributes {
 type Copy = unsafe extern "C-unwind" fn(usize, c_int, *mut c_void, usize, *mut usize, *mut c_int) -> c_int;
 type Delete = unsafe extern "C-unwind" fn(usize, c_int, usize, *mut c_void) -> c_int;
 
-/// The values of predefined attributes, at the addresses that programs get.
+/// The values of predefined attributes, at the addresses that programs receive.
 pub struct Predefined {
     tag_ub: c_int,
     host: c_int,
@@ -119,10 +119,10 @@ impl Attributes {
         self.values.borrow_mut().retain(|(keyval, _)| keyval.key != key);
     }
 
-    /// Calls the delete callback and removes the attribute; if the callback fails it stays.
+    /// Calls the delete callback and removes the attribute; if the callback fails, the attribute is kept.
     pub fn delete(&self, object: usize, keyval: &Keyval, value: usize) -> Result {
         if keyval.delete.0 > DUP_FN {
-            // SAFETY: the program gave a function of this type.
+            // SAFETY: the program has passed a function of this type.
             let delete: Delete = unsafe { std::mem::transmute(keyval.delete.0 as *const ()) };
             // SAFETY: as above.
             let code = LOCK.outside(|| unsafe { delete(object, keyval.key, value, keyval.extra) });
@@ -149,7 +149,7 @@ impl Attributes {
                 0 => {}
                 DUP_FN => flag = 1,
                 function => {
-                    // SAFETY: the program gave a function of this type.
+                    // SAFETY: the program has passed a function of this type.
                     let copy: Copy = unsafe { std::mem::transmute(function as *const ()) };
                     let (copied, flag) = (&raw mut copied, &raw mut flag);
                     // SAFETY: as above.

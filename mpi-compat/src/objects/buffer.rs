@@ -12,13 +12,13 @@ use crate::constants::*;
 /// The attached buffer, if any.
 pub type Attached = RefCell<Option<Rc<AttachedBuffer>>>;
 
-/// An attached buffer, which only sets a limit: the copies are in memory of this library, and together take at most the
-/// attached size.
+/// An attached buffer, which serves only as a limit: the copies are in memory of this library, and their total size is
+/// at most the attached size.
 pub struct AttachedBuffer {
     /// The memory that the program attached, which is not used.
     pub address: *mut c_void,
     pub size: u64,
-    /// The messages in order. Each stays here until a call finds that it has been sent.
+    /// The messages in order. Each is removed when a call finds that it has been sent.
     pub open: RefCell<VecDeque<Buffered>>,
     pub used: Cell<u64>,
     /// The number of messages so far.
@@ -41,11 +41,11 @@ impl AttachedBuffer {
     pub fn clear(&self) {
         let mut open = self.open.borrow_mut();
         open.retain(|message| {
-            let gone = message.sending.is_done();
-            if gone {
+            let is_sent = message.sending.is_done();
+            if is_sent {
                 self.used.set(self.used.get() - room_for(message.copy.len()));
             }
-            !gone
+            !is_sent
         });
     }
 
@@ -55,7 +55,7 @@ impl AttachedBuffer {
     }
 }
 
-/// The number of bytes that a message takes of a buffer.
+/// The number of bytes of a buffer that a message occupies.
 pub fn room_for(len: usize) -> u64 {
     len as u64 + MPI_BSEND_OVERHEAD as u64
 }

@@ -26,14 +26,14 @@ pub struct CommObject {
     pub context: u32,
     /// The context of this library's internal messages between its members.
     pub inner: u32,
-    /// The core team, for collectives and windows; for an intercommunicator it has the ranks of both groups.
+    /// The core team, for collectives and windows; for an intercommunicator it contains the ranks of both groups.
     pub team: Team,
     pub name: RefCell<Vec<u8>>,
     pub attributes: Attributes,
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
     pub topology: Option<Rc<Topology>>,
-    /// The buffer attached to it for buffered sends.
+    /// The attached buffer for buffered sends.
     pub buffer: Attached,
 }
 

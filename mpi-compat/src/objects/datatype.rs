@@ -17,15 +17,15 @@ pub struct TypeObject {
     pub plain: Option<u64>,
     pub committed: Cell<bool>,
     /// The constructor and its arguments.
-    pub made: Made,
+    pub made: ConstructorCall,
     pub name: RefCell<Vec<u8>>,
     pub attributes: Attributes,
     pub handle: Cell<usize>,
 }
 
-/// A constructor and its arguments, in the order in which `MPI_Type_get_contents` gives them.
+/// A constructor and its arguments, in the order in which `MPI_Type_get_contents` returns them.
 #[derive(Clone, Default)]
-pub struct Made {
+pub struct ConstructorCall {
     pub combiner: c_int,
     /// Whether the form with large counts was called.
     pub large: bool,
@@ -42,7 +42,7 @@ impl Known for TypeObject {
 }
 
 impl TypeObject {
-    pub fn new(layout: Datatype, made: Made) -> Rc<Self> {
+    pub fn new(layout: Datatype, made: ConstructorCall) -> Rc<Self> {
         let (committed, name, attributes, handle) = Default::default();
         let starts_at = |map: TypeMap| map.is_contiguous() && map.true_lb() == 0;
         let plain =
@@ -51,8 +51,8 @@ impl TypeObject {
         Rc::new(Self { layout, plain, committed, made, name, attributes, handle })
     }
 
-    /// A predefined type, or another that is committed and never freed.
-    pub fn predefined(layout: Datatype, made: Made, name: &str) -> Rc<Self> {
+    /// A type that is committed and never freed, such as a predefined type.
+    pub fn predefined(layout: Datatype, made: ConstructorCall, name: &str) -> Rc<Self> {
         let object = Self::new(layout, made);
         object.committed.set(true);
         *object.name.borrow_mut() = name.into();
@@ -66,24 +66,26 @@ impl TypeObject {
     }
 }
 
-/// Makes the predefined types.
-pub fn predefined(types: &Objects<Type, TypeObject>, plain: &PlainTypes) {
+/// The predefined types.
+pub fn predefined() -> (Objects<Type, TypeObject>, PlainTypes) {
+    let (types, mut plain) = (Objects::default(), PlainTypes::default());
     for (name, value) in DATATYPES {
         let same = |named: &&Named| {
             named.mpi_name() == *name || (named.mpi_name() == "MPI_LONG_LONG_INT" && *name == "MPI_LONG_LONG")
         };
         if let Some(named) = Named::ALL.iter().find(same) {
-            let made = Made { combiner: MPI_COMBINER_NAMED, ..Made::default() };
-            // This type has two names; the standard calls the other one a synonym of this one.
+            let made = ConstructorCall { combiner: MPI_COMBINER_NAMED, ..ConstructorCall::default() };
+            // This type has two names; the standard calls the other name a synonym of this one.
             let shown = if *named == Named::CFloatComplex { "MPI_C_COMPLEX" } else { named.mpi_name() };
             let object = TypeObject::predefined((*named).into(), made, shown);
             object.handle.set(*value);
-            if let (Some(place), Some(size)) = (plain.0.get(value - FIRST), object.plain) {
-                place.set(PlainType { size: size as u8, atomics: Atomics::of(*named) });
+            if let (Some(place), Some(size)) = (plain.0.get_mut(value - FIRST), object.plain) {
+                *place = PlainType { size: size as u8, atomics: Atomics::of(*named) };
             }
-            types.fix(Type(*value), Some(object));
+            types.set_predefined(Type(*value), Some(object));
         }
     }
+    (types, plain)
 }
 
 /// The first handle of predefined types, and the maximum number of them.
@@ -91,9 +93,9 @@ const FIRST: usize = 0x200;
 const HANDLES: usize = 0x100;
 
 /// The predefined types without gaps, by their handles.
-pub struct PlainTypes([Cell<PlainType>; HANDLES]);
+pub struct PlainTypes([PlainType; HANDLES]);
 
-/// A predefined type without gaps. As long as a word, so that its address is a scaled index.
+/// A predefined type without gaps. One word long, so that its address is a scaled index.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct PlainType {
@@ -104,14 +106,14 @@ struct PlainType {
 
 impl Default for PlainTypes {
     fn default() -> Self {
-        Self([const { Cell::new(PlainType { size: 0, atomics: None }) }; HANDLES])
+        Self([PlainType { size: 0, atomics: None }; HANDLES])
     }
 }
 
 impl PlainTypes {
     #[inline(always)]
     fn get(&self, datatype: Type) -> Option<PlainType> {
-        self.0.get(datatype.0.wrapping_sub(FIRST)).map(Cell::get)
+        self.0.get(datatype.0.wrapping_sub(FIRST)).copied()
     }
 
     /// The atomic operations on an element of a predefined type.

@@ -2,7 +2,8 @@
 
 use farside_datatype::{Datatype, Named};
 
-/// The number of basic elements in the first `bytes` bytes of elements of a type; `None` if the last one is not whole.
+/// The number of basic elements in the first `bytes` bytes of elements of a type; `None` if the last basic element is
+/// incomplete.
 pub fn elements_in(of: &Datatype, bytes: u64) -> Option<u64> {
     if bytes == 0 {
         return Some(0);

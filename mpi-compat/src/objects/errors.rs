@@ -1,6 +1,6 @@
 //! Error classes, codes and messages, and the predefined error handlers.
 //!
-//! A code of this library has a class and, in its upper half, the number of an error message; the last [`KEPT`]
+//! A code of this library consists of a class and, in its upper half, the number of an error message; the last [`KEPT`]
 //! messages are kept for `MPI_Error_string`. Classes and codes that the program adds follow `MPI_ERR_LASTCODE`.
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ impl Known for ErrhandlerObject {
     }
 }
 
-/// A class or code that the program added.
+/// A class or code that the program has added.
 pub struct Added {
     pub class: c_int,
     pub text: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Added {
 
 /// The state of error handling.
 pub struct Errors {
-    /// Numbers and messages.
+    /// The last messages, with their numbers.
     recent: RefCell<VecDeque<(c_int, String)>>,
     last: Cell<c_int>,
     pub added: RefCell<BTreeMap<c_int, Added>>,
@@ -48,7 +48,7 @@ impl Default for Errors {
 }
 
 impl Errors {
-    /// A code for a class and a message. A code that a function of the program returned is kept unchanged.
+    /// The code for a class and a message. A code that a callback has returned is not changed.
     pub fn code_of(&self, class: c_int, text: &str) -> c_int {
         if !(0..=MPI_ERR_LASTCODE).contains(&class) {
             return class;
@@ -90,13 +90,13 @@ impl Errors {
     }
 }
 
-/// Makes the predefined handlers.
+/// Creates the predefined handlers.
 pub fn predefined(errhandlers: &Objects<Errhandler, ErrhandlerObject>, errors: &Errors) {
     let actions =
         [(MPI_ERRORS_ARE_FATAL, Action::Abort), (MPI_ERRORS_ABORT, Action::Abort), (MPI_ERRORS_RETURN, Action::Return)];
     for (handle, action) in actions {
         let object = ErrhandlerObject { action, handle: Cell::new(handle.value()) };
-        errhandlers.fix(handle, Some(Rc::new(object)));
+        errhandlers.set_predefined(handle, Some(Rc::new(object)));
     }
     *errors.files.borrow_mut() = errhandlers.get(MPI_ERRORS_RETURN).ok();
 }

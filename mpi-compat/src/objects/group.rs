@@ -1,4 +1,4 @@
-//! Groups, which are ordered sets of ranks of the job, and the sessions from which they are made.
+//! Groups: ordered sets of ranks of the job; and the sessions from which groups are made.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use crate::handle::Objects;
 /// A group: ranks of the job in its order.
 pub struct GroupObject {
     pub members: Rc<[u32]>,
-    /// The session from which it is made.
+    /// The session from which the group was created.
     pub session: Option<Rc<SessionObject>>,
 }
 
@@ -21,19 +21,19 @@ impl GroupObject {
         Self::of(members, None)
     }
 
-    /// A group of a session.
+    /// Creates a group of a session.
     pub fn of(members: impl Into<Rc<[u32]>>, session: Option<&Rc<SessionObject>>) -> Rc<Self> {
         Rc::new(Self { members: members.into(), session: session.cloned() })
     }
 
-    /// The rank of the job of a rank in the group; `None` for any other number.
+    /// The job rank of a rank in the group; `None` for any other number.
     #[inline(always)]
     pub fn member(&self, rank: c_int) -> Option<u32> {
-        // A negative number becomes one that is too large.
+        // A negative number becomes an index that is too large.
         self.members.get(rank as usize).copied()
     }
 
-    /// The rank in the group of a rank of the job.
+    /// The group rank of a job rank.
     #[inline]
     pub fn rank_of(&self, job_rank: u32) -> Option<usize> {
         // Fast path: most messages are in groups whose ranks equal those in the job.
@@ -62,15 +62,15 @@ impl GroupObject {
     }
 }
 
-/// Makes the empty group.
+/// Creates the empty group.
 pub fn predefined(groups: &Objects<Group, GroupObject>) {
-    groups.fix(MPI_GROUP_EMPTY, Some(GroupObject::new([])));
+    groups.set_predefined(MPI_GROUP_EMPTY, Some(GroupObject::new([])));
 }
 
 /// A session.
 pub struct SessionObject {
     pub errhandler: Handler,
-    /// The buffer attached to it, for buffered sends on communicators that are made from it.
+    /// The attached buffer, for buffered sends on communicators of the session.
     pub buffer: Attached,
     pub info: Rc<InfoObject>,
 }

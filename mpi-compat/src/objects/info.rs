@@ -45,7 +45,7 @@ impl InfoObject {
     }
 }
 
-/// Makes `MPI_INFO_ENV`, with what is known about the start of the program.
+/// Creates `MPI_INFO_ENV` with the information about the start of the program.
 pub fn predefined(infos: &Objects<Info, InfoObject>) {
     let info = InfoObject::default();
     let set = |key: &str, value: Vec<u8>| info.set(key.as_bytes().to_vec(), value);
@@ -63,13 +63,13 @@ pub fn predefined(infos: &Objects<Info, InfoObject>) {
         set("wdir", folder.into_os_string().into_encoded_bytes());
     }
     set("arch", std::env::consts::ARCH.into());
-    infos.fix(MPI_INFO_ENV, Some(Rc::new(info)));
+    infos.set_predefined(MPI_INFO_ENV, Some(Rc::new(info)));
 }
 
 /// The values that a Fortran library has set.
 #[derive(Default)]
 pub struct Fortran {
     pub info: RefCell<Option<Rc<InfoObject>>>,
-    /// The bytes of true and false.
+    /// The bytes of the values true and false.
     pub booleans: RefCell<Option<(Vec<u8>, Vec<u8>)>>,
 }

@@ -61,7 +61,7 @@ pub fn is_swapped(named: Named) -> bool {
 
 impl Predefined {
     /// Whether the operator is defined on a type, by the table of section 6.9.2. `MPI_CHAR`, which is not in the table,
-    /// is treated as `MPI_SIGNED_CHAR`, since programs use it so and other libraries accept it.
+    /// is treated as `MPI_SIGNED_CHAR`, since programs use it in this way and other libraries accept it.
     pub fn allowed(self, named: Named) -> bool {
         if named.class() == Class::LongDouble && !X87::EXISTS {
             return false;

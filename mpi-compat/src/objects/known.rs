@@ -1,4 +1,4 @@
-//! The array of requests of the last call that completed one or some of many, in the state after that call.
+//! The request array of the last call that completed one or some of many requests, in its state after that call.
 
 use std::rc::Rc;
 
@@ -6,24 +6,24 @@ use farside_core::two_sided::EndedReceives;
 
 use crate::handle::Request;
 
-/// What the handle at a place of an array refers to.
+/// The object to which the handle at an index of the array refers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     Null,
     Receive,
-    /// An operation, which may be one of a persistent request that is not started.
+    /// An operation, possibly of a persistent request that is not started.
     Other,
 }
 
-/// An array of requests, in the state after the last call.
+/// A request array, in its state after the last call.
 #[derive(Default)]
 pub struct KnownRequests {
     pub address: usize,
     pub handles: Vec<Request>,
     pub kinds: Vec<RequestKind>,
-    /// The places of receives that have ended.
+    /// The indices of receives that have ended.
     pub ended: Rc<EndedReceives>,
-    /// The places of operations of other kinds; some of these operations may have ended.
+    /// The indices of other operations, some of which may have ended.
     pub others: Vec<u32>,
     /// The index in `others` at which the next check begins.
     pub next: usize,

@@ -37,7 +37,7 @@ impl Outcome {
     }
 }
 
-/// The mode of a send.
+/// The mode of a send operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Standard,
@@ -86,21 +86,21 @@ pub enum Stage {
 pub struct PointToPoint {
     /// `None` while the operation is unused, and for `MPI_MESSAGE_NO_PROC`.
     pub comm: Option<(Comm, Rc<CommObject>)>,
-    /// The message that a persistent operation starts.
+    /// The message that a persistent operation sends or receives.
     pub again: Option<(Partner, c_int, Data)>,
     pub stage: Cell<Stage>,
     /// The send in core, and its target.
     pub sending: RefCell<Sending>,
     pub target: Cell<u32>,
-    /// The receive in core, once there is one.
+    /// The receive in core, once it has been created.
     receive: OnceCell<Rc<Receive>>,
     pub cancelled: Cell<bool>,
-    /// An outcome that has been read and not consumed.
+    /// An outcome that has been read but not consumed.
     pub known: Cell<Option<Box<Outcome>>>,
 }
 
 impl PointToPoint {
-    /// An operation that is not started. A persistent one starts the message `again`.
+    /// Creates an operation that is not started. A persistent one starts the message `again`.
     pub fn new(comm: Option<(Comm, Rc<CommObject>)>, again: Option<(Partner, c_int, Data)>) -> Self {
         let (stage, target, receive, cancelled, known) = Default::default();
         Self { comm, again, stage, sending: RefCell::new(Sending::Done), target, receive, cancelled, known }
@@ -117,11 +117,11 @@ impl PointToPoint {
     }
 }
 
-/// The receives of requests that are not persistent. Each is in a slot of the table, which its handle names, and
-/// allocates nothing. A program that cancels the request, frees it, or reads its status makes it an operation of its
-/// own.
+/// The receives of requests that are not persistent. Each occupies a slot of the table that its handle identifies,
+/// without an allocation. A receive becomes an operation of its own when the program cancels or frees its request or
+/// reads its status.
 pub struct Receives {
-    /// No reference is kept while code outside this module runs, except that of [`next`](Self::next).
+    /// No reference is held while code outside this module runs, except that of [`next`](Self::next).
     slots: UnsafeCell<Vec<ReceiveSlot>>,
     /// The first free slot, or `NONE`.
     free: Cell<u32>,
@@ -135,13 +135,13 @@ pub struct ReceiveSlot {
     next: u32,
     /// `None` in a free slot.
     comm: Option<(Comm, Rc<CommObject>)>,
-    /// The receive in core, which the next request of this slot uses again.
+    /// The receive in core, which the next request in this slot reuses.
     pub receive: Rc<Receive>,
     operation: Option<Rc<PointToPoint>>,
 }
 
 impl ReceiveSlot {
-    /// Replaces a receive that something else still refers to.
+    /// Replaces a receive to which other references still exist.
     #[cold]
     fn renew(&mut self) {
         self.receive = Receive::new();
@@ -164,7 +164,7 @@ impl Receives {
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // the table is not `Sync`, and its methods do not call each other with a reference
     fn slots(&self) -> &mut Vec<ReceiveSlot> {
-        // SAFETY: no other reference is kept, as the field states.
+        // SAFETY: no other reference is held, as the field states.
         unsafe { &mut *self.slots.get() }
     }
 
@@ -176,7 +176,7 @@ impl Receives {
         self.slots().get_mut(at).filter(|slot| slot.value == request.0)
     }
 
-    /// The slot that the next request gets; `None` if no slot is free.
+    /// The slot for the next request; `None` if no slot is free.
     ///
     /// # Safety
     /// The reference is used only to start the receive and then for [`open`](Self::open).
@@ -197,7 +197,7 @@ impl Receives {
         Rc::clone(&slots[self.free.get() as usize].receive)
     }
 
-    /// A request for the receive of a slot, which is the [`next`](Self::next) and whose receive has been started.
+    /// A request for the receive of `slot`: the [`next`](Self::next) slot, whose receive has been started.
     #[inline(always)]
     pub fn open(&self, slot: &mut ReceiveSlot, comm: (Comm, Rc<CommObject>)) -> Request {
         self.free.set(slot.next);
@@ -207,19 +207,19 @@ impl Receives {
         Request(slot.value)
     }
 
-    /// Whether a request is one of a receive in this table.
+    /// Whether a request refers to a receive in this table.
     #[inline(always)]
     pub fn has(&self, request: Request) -> bool {
         self.slot(request).is_some()
     }
 
-    /// Whether the receive of a request is over; true also for another kind of request, and for one that was freed.
+    /// Whether the receive of a request has ended; also true for other kinds of requests and for freed ones.
     #[inline(always)]
-    pub fn is_over(&self, request: Request) -> bool {
+    pub fn has_ended(&self, request: Request) -> bool {
         self.slot(request).is_none_or(|slot| slot.receive.is_done())
     }
 
-    /// Adds `number` to `ended` when the receive of a request is over; `false` for another request.
+    /// Adds `number` to `ended` when the receive of a request ends; `false` for other kinds of requests.
     pub fn watch(&self, request: Request, ended: &Rc<EndedReceives>, number: u32) -> bool {
         self.slot(request).map(|slot| slot.receive.watch(ended, number)).is_some()
     }
@@ -229,7 +229,8 @@ impl Receives {
         self.slot(request).map(|slot| slot.receive.awaits())
     }
 
-    /// Ends a request whose receive is over, and returns its outcome; `None` if the request is an operation of its own.
+    /// Frees a request whose receive has ended, and returns its outcome; `None` if the request is an operation of its
+    /// own.
     #[inline(always)]
     pub fn close(&self, request: Request) -> Option<Received> {
         let slot = self.slot(request).filter(|slot| slot.operation.is_none())?;
@@ -237,8 +238,8 @@ impl Receives {
         self.vacate(slot).map(|comm| (comm, outcome))
     }
 
-    /// Ends a request whose receive has got a whole message, after `note` has been called with its status and
-    /// communicator; returns whether it is one. Any other request is not changed.
+    /// Frees a request whose receive has successfully received a whole message, after calling `note` with its status
+    /// and communicator; returns whether it did. Any other request is unchanged.
     #[inline(always)]
     pub fn close_whole(&self, request: Request, note: impl FnOnce(&two_sided::Status, &CommObject)) -> bool {
         let Some(slot) = self.slot(request) else { return false };
@@ -260,7 +261,7 @@ impl Receives {
         slot.comm.take()
     }
 
-    /// The operation of a request, which the request becomes if it is not one yet.
+    /// The operation of a request; a receive in the table is first converted to an operation.
     pub fn operation(&self, request: Request) -> Option<Rc<PointToPoint>> {
         let slot = self.slot(request)?;
         let comm = slot.comm.as_ref()?;
@@ -272,7 +273,7 @@ impl Receives {
         Some(Rc::clone(slot.operation.get_or_insert_with(make)))
     }
 
-    /// Frees a request, and returns its operation if it is one of its own.
+    /// Frees a request, and returns its operation if it is an operation of its own.
     pub fn release(&self, request: Request) -> Option<Rc<PointToPoint>> {
         let slot = self.slot(request)?;
         let (operation, comm) = (slot.operation.take(), self.vacate(slot));
@@ -281,7 +282,7 @@ impl Receives {
         operation
     }
 
-    /// The request of an integer, if it is one of a receive.
+    /// The request with this integer form, if it refers to a receive.
     pub fn of_int(&self, int: c_int) -> Option<Request> {
         let at = index_of(int as usize).wrapping_sub(Self::FIRST);
         self.slots().get(at).map(|slot| Request(slot.value & !(1 << 31)))
@@ -295,8 +296,8 @@ pub struct MessageObject {
     pub matched: Cell<Option<Matched>>,
 }
 
-/// Makes `MPI_MESSAGE_NO_PROC`.
+/// Creates `MPI_MESSAGE_NO_PROC`.
 pub fn no_proc(messages: &Objects<Message, MessageObject>) {
     let object = MessageObject { comm: None, matched: Cell::new(None) };
-    messages.fix(MPI_MESSAGE_NO_PROC, Some(Rc::new(object)));
+    messages.set_predefined(MPI_MESSAGE_NO_PROC, Some(Rc::new(object)));
 }

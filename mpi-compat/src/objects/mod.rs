@@ -24,7 +24,7 @@ pub use atomics::{Atomics, operation};
 pub use attributes::*;
 pub use buffer::*;
 pub use comm::*;
-pub use datatype::{Made, PlainTypes, TypeObject};
+pub use datatype::{ConstructorCall, PlainTypes, TypeObject};
 pub use errors::{Added, Errors};
 pub use group::{GroupObject, SessionObject};
 pub use info::{Fortran, InfoObject};

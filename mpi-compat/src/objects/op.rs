@@ -23,23 +23,23 @@ pub enum OpObject {
     Accumulate,
 }
 
-/// Makes the predefined operators.
+/// Creates the predefined operators.
 pub fn predefined(ops: &Objects<Op, OpObject>) {
     for (handle, op) in PREDEFINED {
-        ops.fix(handle, Some(Rc::new(OpObject::Predefined(op))));
+        ops.set_predefined(handle, Some(Rc::new(OpObject::Predefined(op))));
     }
     for handle in [MPI_REPLACE, MPI_NO_OP] {
-        ops.fix(handle, Some(Rc::new(OpObject::Accumulate)));
+        ops.set_predefined(handle, Some(Rc::new(OpObject::Accumulate)));
     }
 }
 
 impl OpObject {
-    /// Whether the operator is a function of the program.
+    /// Whether the operator is user-defined.
     pub fn is_function(&self) -> bool {
         matches!(self, Self::Function { .. })
     }
 
-    /// Whether operands may be swapped.
+    /// Whether the operator is commutative.
     pub fn commutes(&self) -> bool {
         match self {
             Self::Predefined(_) => true,
@@ -52,9 +52,11 @@ impl OpObject {
     pub fn check(&self, op: Op, datatype: Type, object: &TypeObject) -> Result {
         match self {
             Self::Function { .. } => Ok(()),
-            Self::Accumulate => Err(unsupported(op, "is for accumulates only".into())),
+            Self::Accumulate => Err(unsupported(op, "is allowed only in accumulates".into())),
             Self::Predefined(kind) => match object.layout.named() {
-                None => Err(unsupported(op, format!("is predefined, and the datatype (0x{:x}) derived", datatype.0))),
+                None => {
+                    Err(unsupported(op, format!("is predefined, but the datatype (0x{:x}) is derived", datatype.0)))
+                }
                 Some(named) if !kind.allowed(named) => {
                     Err(unsupported(op, format!("is not defined on {}", named.mpi_name())))
                 }
@@ -85,7 +87,7 @@ impl OpObject {
                     let mut part = if *large { left } else { left.min(c_int::MAX.into()) };
                     let (mut short, mut handle) = (part as c_int, datatype);
                     let length = if *large { (&raw mut part).cast::<c_void>() } else { (&raw mut short).cast() };
-                    // SAFETY: the program gave a function of this type.
+                    // SAFETY: the program has passed a function of this type.
                     unsafe {
                         let function: unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void, *mut Type) =
                             std::mem::transmute(function.0 as *const ());

@@ -8,7 +8,7 @@ use crate::constants::*;
 /// The state of the tool interface.
 #[derive(Default)]
 pub struct Tool {
-    /// The number of calls of `MPI_T_init_thread` minus that of `MPI_T_finalize`.
+    /// The number of calls of `MPI_T_init_thread` minus the number of calls of `MPI_T_finalize`.
     pub opened: Cell<u32>,
     /// Sessions of performance variables.
     pub sessions: RefCell<Vec<usize>>,

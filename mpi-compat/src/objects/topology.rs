@@ -1,5 +1,5 @@
-//! Topologies: grids, graphs that are known completely at every rank, and distributed graphs, of which each rank knows
-//! its own edges.
+//! Topologies: grids, graphs that every rank stores completely, and distributed graphs, of which each rank stores its
+//! own edges.
 
 use std::ffi::c_int;
 
@@ -15,7 +15,7 @@ pub enum Topology {
 }
 
 /// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and the order in which sources
-/// are matched with the blocks that they send, since a rank may have several edges to this rank.
+/// are matched with the blocks that they send, since there may be several edges from one rank to this rank.
 pub struct Neighborhood {
     pub sources: Vec<c_int>,
     pub destinations: Vec<c_int>,

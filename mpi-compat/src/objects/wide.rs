@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Arithmetic on formats for which Rust has no type: half precision, x87's `long double`, quadruple precision.
+//! Arithmetic on formats without a Rust type: half precision, x87 `long double`, quadruple precision.
 
 /// Floating-point numbers, and integers, which pairs may have as values.
 pub(super) trait Real: Copy {
@@ -110,7 +110,8 @@ impl Real for X87 {
         x87!(self, other, "fmulp st(1), st")
     }
     fn less(self, other: Self) -> bool {
-        // The sign of the difference; false if that is NaN, as it is if an operand is NaN and for equal infinities.
+        // Compares by the sign of the difference; false if the difference is NaN, which is the case if an operand is
+        // NaN and for equal infinities.
         let difference = self.sub(other);
         let number = |value: Self| {
             value.0[9] & 0x7f != 0x7f || value.0[8] != 0xff || value.0[..8] == [0, 0, 0, 0, 0, 0, 0, 0x80]

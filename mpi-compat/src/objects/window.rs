@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use farside_rma::raw::RawWindow;
 use farside_rma::raw::dynamic::RawDynamicWindow;
+use farside_rma::raw::{MappedWindow, RawWindow};
 
 use super::{Attributes, GroupObject, InfoObject};
 use crate::constants::*;
@@ -30,6 +31,28 @@ pub struct WinObject {
     pub facts: Facts,
 }
 
+/// The view of a fully mapped window that threads use without the lock.
+#[derive(Clone)]
+pub struct Mapped {
+    pub window: MappedWindow<'static>,
+    /// The displacement unit of each rank.
+    units: Arc<[i64]>,
+}
+
+impl Mapped {
+    pub fn new(window: MappedWindow<'static>, units: &[i64]) -> Self {
+        Self { window, units: units.into() }
+    }
+
+    /// A rank in the window, and the byte offset of a displacement there.
+    #[inline(always)]
+    pub fn place(&self, rank: c_int, displacement: i64) -> Option<(usize, usize)> {
+        let target = rank as usize;
+        let byte = displacement.checked_mul(*self.units.get(target)?)?;
+        Some((target, usize::try_from(byte).ok()?))
+    }
+}
+
 /// The memory of a window.
 #[allow(clippy::large_enum_variant)] // one for each window, behind its `Rc`
 #[repr(C)] // so that the window is at one place in both
@@ -39,7 +62,7 @@ pub enum Memory {
     Attached(RawDynamicWindow),
 }
 
-/// The values of predefined attributes, at the addresses that programs get.
+/// The values of predefined attributes, at the addresses that programs receive.
 pub struct Facts {
     pub base: usize,
     pub size: i64,
@@ -50,7 +73,7 @@ pub struct Facts {
 
 impl WinObject {
     /// The value of a predefined attribute: an address, or the address of a number.
-    pub fn fact(&self, key: c_int) -> Option<usize> {
+    pub fn attribute_value(&self, key: c_int) -> Option<usize> {
         let facts = &self.facts;
         Some(match key {
             MPI_WIN_BASE => facts.base,
@@ -87,8 +110,8 @@ impl WinObject {
         }
     }
 
-    /// The window of `farside_rma`, a rank in it, and the byte offset of a displacement there (of a dynamic window the
-    /// address).
+    /// The window of `farside_rma`, a rank in it, and the byte offset of a displacement there (for a dynamic window,
+    /// the address).
     #[inline(always)]
     pub fn place(&self, rank: c_int, displacement: i64) -> Option<(&RawWindow, usize, usize)> {
         let target = rank as usize;
@@ -99,13 +122,15 @@ impl WinObject {
     /// The byte offset of a displacement in a target's memory.
     #[inline]
     pub fn offset(&self, target: usize, displacement: i64) -> Result<usize> {
-        // Here the displacement is an address, which may be negative as an `i64`.
+        // For a dynamic window the displacement is an address, which may be negative as an `i64`.
         if self.dynamic().is_some() {
             return Ok(displacement as usize);
         }
         let byte = displacement.checked_mul(self.units[target]);
-        byte.and_then(|byte| usize::try_from(byte).ok())
-            .ok_or_else(|| fail(MPI_ERR_DISP, format!("is {displacement}")).named("target_disp"))
+        byte.and_then(|byte| usize::try_from(byte).ok()).ok_or_else(|| {
+            fail(MPI_ERR_DISP, format!("is {displacement}, but its byte offset must be nonnegative and fit 64 bits"))
+                .named("target_disp")
+        })
     }
 }
 

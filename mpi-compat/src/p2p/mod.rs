@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Point-to-point communication (MPI-5.0 chapter 3) over the two-sided messages of `farside_core`: sends, receives and
-//! probes call it, and translate ranks of the communicator to ranks of the job.
+//! probes translate ranks of the communicator to job ranks and call it.
 
 mod operation;
 mod probe;
@@ -27,7 +27,7 @@ pub use send::*;
 
 use operation::{start_receive, start_send};
 
-/// A send or receive with its arguments checked.
+/// A send or receive with validated arguments.
 #[derive(Clone)]
 pub struct Message {
     pub comm: (Comm, Rc<CommObject>),
@@ -73,18 +73,18 @@ impl Message {
     fn begin_receive(self, call: &Call<'_>) -> Result<Option<Request>> {
         let Partner::From(source) = self.partner else { return Ok(None) };
         let pattern = pattern(&self.comm.1, source, self.tag);
-        // SAFETY: requests are kept until they are over, and other receives are given up.
+        // SAFETY: requests live until their operations have ended, and other receives are cancelled on failure.
         open(call, self.comm, |comm, receive| unsafe { start_receive(comm, receive, pattern, &self.data) }).map(Some)
     }
 }
 
-/// Sends a standard message of a predefined type if that needs no request and no progress; returns whether it did.
+/// Sends a standard-mode message of a predefined type if that needs no request and no progress; returns whether it did.
 #[inline(always)]
 fn is_sent(call: Usual<'_>, data: Buffer, to: Peer) -> bool {
-    if call.is_first()
+    if call.is_fast_path()
         && let Some(len) = call.plain.size(data.n, data.datatype)
         // SAFETY: the communicator is borrowed for a send that does not wait and calls no function of the program.
-        && let Some(comm) = unsafe { call.comms.look(to.comm) }
+        && let Some(comm) = unsafe { call.comms.borrow_object(to.comm) }
         && let Some(target) = comm.peers.member(to.rank)
         && to.tag >= 0
         && !data.address.is_constant()
@@ -95,7 +95,8 @@ fn is_sent(call: Usual<'_>, data: Buffer, to: Peer) -> bool {
     false
 }
 
-/// Starts a send, which [`is_sent`] has tried if it is a standard one of a predefined type; `None` if it is complete.
+/// Starts a send; a standard-mode send of a predefined type has already been tried by [`is_sent`]. `None` if the send
+/// is complete.
 fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Option<Rc<PointToPoint>>> {
     let is_tried = mode == Mode::Standard && call.plain.size(data.n, data.datatype).is_some();
     let Message { comm, partner, tag, data } = Message::send(call, data, to, mode)?;
@@ -111,7 +112,7 @@ fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Opt
     }
 }
 
-/// A request for a receive that `start` starts.
+/// Starts a receive by `start`, and returns its request.
 fn open(
     call: &Call<'_>,
     comm: (Comm, Rc<CommObject>),
@@ -120,7 +121,7 @@ fn open(
     let receive = call.receives.reserve();
     start(&comm, &receive)?;
     drop(receive);
-    // SAFETY: used only for `open`. The receive is that of `reserve`, since starting it makes no request.
+    // SAFETY: used only for `open`. The slot is still that of `reserve`, since starting the receive creates no request.
     let slot = unsafe { call.receives.next() };
     Ok(slot.map_or(MPI_REQUEST_NULL, |slot| call.receives.open(slot, comm)))
 }

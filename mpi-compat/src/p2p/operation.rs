@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The operation of a send or receive, as programs use it by its request.
+//! The operation of a send or a receive, which programs access through its request.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -18,10 +18,10 @@ use crate::objects::{CommObject, Data, Mode, Outcome, Partner, PointToPoint, Sta
 use crate::runtime::{Call, Operation, Persistence};
 use crate::status::Status;
 
-/// Starts a receive; one that fails is given up.
+/// Starts a receive, which is cancelled on failure.
 ///
 /// # Safety
-/// The program does not access the buffer until the receive is over or given up.
+/// The program does not access the buffer until the receive has ended or is cancelled.
 pub(super) unsafe fn start_receive(
     comm: &(Comm, Rc<CommObject>),
     receive: &Rc<Receive>,
@@ -53,7 +53,7 @@ pub(super) fn start_send(
 }
 
 impl PointToPoint {
-    /// Starts it.
+    /// Starts the operation.
     pub(super) fn begin(&self, call: &Call<'_>, partner: Partner, tag: c_int, data: &Data) -> Result {
         let Some(comm) = &self.comm else { return Ok(()) };
         match partner {
@@ -77,13 +77,13 @@ impl PointToPoint {
     /// Starts a receive.
     fn begin_receive(&self, (source, tag): (Option<u32>, c_int), data: &Data) -> Result {
         let Some(comm) = &self.comm else { return Ok(()) };
-        // SAFETY: requests are kept until they are over, and other receives are given up.
+        // SAFETY: requests live until their operations have ended, and other receives are cancelled on failure.
         unsafe { start_receive(comm, self.receive(), pattern(&comm.1, source, tag), data) }?;
         self.stage.set(Stage::Receiving);
         Ok(())
     }
 
-    /// The outcome of an operation that is over. Called once.
+    /// The outcome of an operation that has ended. Called once.
     #[inline(always)]
     fn ended(&self, stage: Stage) -> Outcome {
         let ended = match stage {
@@ -117,7 +117,7 @@ impl Operation for PointToPoint {
     }
 
     #[inline]
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         let stage = self.stage.get();
         // Comparisons one after the other are faster here than a jump table.
         if stage == Stage::Receiving {
@@ -128,7 +128,7 @@ impl Operation for PointToPoint {
     }
 
     fn outcome(&self, _: &Call<'_>) -> Outcome {
-        // The operation is over, whatever its stage was.
+        // The operation has ended, whatever its stage was.
         let stage = self.stage.replace(Stage::Known);
         let outcome = self.known.take().map_or_else(|| self.ended(stage), |known| *known);
         self.known.set(Some(Box::new(outcome.clone())));
@@ -165,7 +165,7 @@ impl Operation for PointToPoint {
         Ok(())
     }
 
-    fn give_up(&self, job: &Job) {
+    fn abandon(&self, job: &Job) {
         match self.stage.get() {
             Stage::Inactive | Stage::Known | Stage::ProcNull => {}
             Stage::Sending => job.forget_send(&self.sending.borrow()),

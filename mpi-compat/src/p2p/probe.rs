@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Probes, and receives of messages that a probe has matched (MPI-5.0 section 3.8).
+//! Probes and matched receives (MPI-5.0 section 3.8).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ use crate::request::finish_receive;
 use crate::runtime::Call;
 use crate::status::Status;
 
-/// The messages that a probe can match.
+/// The matching pattern of a probe.
 struct Probe {
     comm: (Comm, Rc<CommObject>),
     /// `None` for `MPI_PROC_NULL`, whose message is always available.
@@ -39,7 +39,7 @@ impl Probe {
     }
 
     /// The status of a message that matches, if one has arrived.
-    fn look(&self, call: &Call<'_>) -> Result<Option<Status>> {
+    fn borrow_object(&self, call: &Call<'_>) -> Result<Option<Status>> {
         let Some(pattern) = &self.pattern else { return Ok(Some(Status::FROM_PROC_NULL)) };
         let found = call.job()?.probe(pattern)?;
         Ok(found.map(|found| self.status(&found)))
@@ -51,7 +51,7 @@ impl Probe {
 
     /// Whether a message matches, after one round of progress.
     fn test(&self, call: &Call<'_>) -> Result<bool> {
-        call.test(|| self.is_there(call))
+        call.test(|| self.has_matched(call))
     }
 
     fn wait(&self, call: &Call<'_>) -> Result {
@@ -62,15 +62,15 @@ impl Probe {
             call: 0,
             from: pattern.source(),
         };
-        call.wait_until(|| self.pattern.as_ref().map(awaited), || self.is_there(call))
+        call.wait_until(|| self.pattern.as_ref().map(awaited), || self.has_matched(call))
     }
 
     /// Whether a message matches, or an error ends the wait; the next call reports the error.
-    fn is_there(&self, call: &Call<'_>) -> bool {
-        !matches!(self.look(call), Ok(None))
+    fn has_matched(&self, call: &Call<'_>) -> bool {
+        !matches!(self.borrow_object(call), Ok(None))
     }
 
-    /// Takes the matching message, as an object.
+    /// Removes the matching message from matching, as a message object.
     fn take(self, call: &Call<'_>) -> Result<Option<(handle::Message, Status)>> {
         let Some(pattern) = &self.pattern else { return Ok(Some((MPI_MESSAGE_NO_PROC, Status::FROM_PROC_NULL))) };
         let Some(matched) = call.job()?.take_message(pattern)? else { return Ok(None) };
@@ -84,8 +84,8 @@ pub fn probe(call: &Call<'_>, from: Peer, status: StatusOut) -> Result {
     let probe = Probe::new(call, from)?;
     loop {
         probe.wait(call)?;
-        // Another thread may have received it meanwhile.
-        if let Some(found) = probe.look(call)? {
+        // Another thread may have received the message in the meantime.
+        if let Some(found) = probe.borrow_object(call)? {
             status.set(found);
             return Ok(());
         }
@@ -95,7 +95,7 @@ pub fn probe(call: &Call<'_>, from: Peer, status: StatusOut) -> Result {
 pub fn iprobe(call: &Call<'_>, from: Peer, flag: Out<c_int>, status: StatusOut) -> Result {
     let probe = Probe::new(call, from)?;
     probe.test(call)?;
-    let found = probe.look(call)?;
+    let found = probe.borrow_object(call)?;
     flag.set(found.is_some().into());
     found.into_iter().for_each(|found| status.set(found));
     Ok(())
@@ -144,12 +144,13 @@ fn start(call: &Call<'_>, data: Buffer, message: Out<handle::Message>) -> Result
     let data = data.map_err(|failed| failed.on(blame))?;
     let comm = (blame.0, Rc::clone(&blame.1));
     let taken = object.matched.take();
-    let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(blame))?;
+    let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "has already been received").named("message").on(blame))?;
     call.messages.release(handle)?;
     message.set(MPI_MESSAGE_NULL);
     let started = open(call, comm, |comm, receive| {
         let job = comm.1.team.job();
-        // SAFETY: the program does not access the buffer until the receive is over; a receive that fails is given up.
+        // SAFETY: the program does not access the buffer until the receive has ended; a receive that fails is
+        // cancelled.
         let begun = unsafe { job.receive_message(receive, taken, data.sink()) };
         begun.inspect_err(|_| job.forget_receive(receive))?;
         Ok(())

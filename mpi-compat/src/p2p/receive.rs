@@ -14,7 +14,7 @@ use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request};
 use crate::objects::{CommObject, Mode, Outcome, PointToPoint, Stage};
 use crate::operands::{Buffer, Peer};
-use crate::request::{finish_receive, give_up_receive, on};
+use crate::request::{abandon_receive, finish_receive, on};
 use crate::runtime::{Call, Operation};
 
 pub fn recv(call: &Call<'_>, data: Buffer, from: Peer, status: StatusOut) -> Result {
@@ -28,23 +28,23 @@ pub(super) fn of_proc_null(call: &Call<'_>, comm: Option<(Comm, Rc<CommObject>)>
 
 #[inline(always)]
 pub fn irecv(call: Usual<'_>, data: Buffer, from: Peer, request: Out<Request>) -> Result<bool> {
-    if call.is_first()
+    if call.is_fast_path()
         && let Some(len) = call.plain.size(data.n, data.datatype)
         // SAFETY: the communicator is borrowed until the request holds it; posting a receive makes no progress.
-        && let Some(comm) = unsafe { call.comms.look(from.comm) }
+        && let Some(comm) = unsafe { call.comms.borrow_object(from.comm) }
         && let Some(pattern) = from.pattern(comm)
         && !data.address.is_constant()
-        // SAFETY: posting a receive makes no request.
+        // SAFETY: posting a receive creates no request.
         && let Some(slot) = unsafe { call.receives.next() }
     {
-        // SAFETY: the program does not access the buffer until the receive is over; that of a free slot is done, and members
-        // are ranks of the job.
+        // SAFETY: the program does not access the buffer until the receive has ended; the receive of a free slot has
+        // ended, and members are job ranks.
         if unsafe { comm.team.job().try_post_receive(&slot.receive, pattern, data.address.at(), len) } {
             request.set(call.receives.open(slot, (from.comm, Rc::clone(comm))));
             return Ok(true);
         }
     }
-    call.rest(|call| {
+    call.slow_path(|call| {
         let message = Message::receive(call, data, from)?;
         let comm = (message.comm.0, Rc::clone(&message.comm.1));
         let begun = message.begin_receive(call)?;
@@ -62,18 +62,18 @@ pub fn recv_init(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request
 struct Exchange {
     send: Rc<PointToPoint>,
     receive: Rc<PointToPoint>,
-    /// The bytes to send, if they are a copy.
+    /// The copy of the bytes to send, if there is one.
     _copy: Option<Box<[u8]>>,
 }
 
 impl Exchange {
-    /// Starts both; the send takes its data from `copy` if there is one.
+    /// Starts both; the send takes its data from `copy`, if given.
     fn start(call: &Call<'_>, send: Message, receive: Message, copy: Option<Box<[u8]>>) -> Result<Self> {
         let receive = receive.begin(call, None)?;
         match send.begin(call, copy.as_deref()) {
             Ok(send) => Ok(Self { send, receive, _copy: copy }),
             Err(failed) => {
-                receive.give_up(&call.job()?);
+                receive.abandon(&call.job()?);
                 Err(failed)
             }
         }
@@ -85,8 +85,8 @@ impl Operation for Exchange {
         self.receive.object()
     }
 
-    fn is_over(&self) -> bool {
-        self.send.is_over() && self.receive.is_over()
+    fn has_ended(&self) -> bool {
+        self.send.has_ended() && self.receive.has_ended()
     }
 
     fn outcome(&self, call: &Call<'_>) -> Outcome {
@@ -108,9 +108,9 @@ impl Operation for Exchange {
         self.receive.cancel(call)
     }
 
-    fn give_up(&self, job: &Job) {
-        self.send.give_up(job);
-        self.receive.give_up(job);
+    fn abandon(&self, job: &Job) {
+        self.send.abandon(job);
+        self.receive.abandon(job);
     }
 }
 
@@ -124,7 +124,7 @@ fn messages(call: &Call<'_>, sent: Buffer, to: Peer, received: Buffer, from: Pee
     Ok((send, receive))
 }
 
-/// The two messages of an exchange in one buffer, and a copy of the bytes to send.
+/// The two messages of an exchange in a single buffer, and a copy of the bytes to send.
 fn replacing(call: &Call<'_>, data: Buffer, to: Peer, from: Peer) -> Result<(Message, Message, Box<[u8]>)> {
     let send = Message::send(call, data, to, Mode::Standard)?;
     let receive = Message::receive(call, data, from)?;
@@ -135,12 +135,12 @@ fn replacing(call: &Call<'_>, data: Buffer, to: Peer, from: Peer) -> Result<(Mes
 /// Starts both messages, and waits for both.
 fn exchange(call: &Call<'_>, send: Message, receive: Message, copy: Option<&[u8]>, status: StatusOut) -> Result {
     let receiving = receive.begin_receive(call)?;
-    let is_over = || receiving.is_none_or(|request| call.receives.is_over(request));
+    let has_ended = || receiving.is_none_or(|request| call.receives.has_ended(request));
     let sent = send.begin(call, copy).and_then(|send| {
-        let awaited = || if is_over() { send.awaits() } else { receiving.and_then(|r| call.receives.awaits(r)) };
-        let waited = call.wait_until(awaited, || is_over() && send.is_over());
+        let awaited = || if has_ended() { send.awaits() } else { receiving.and_then(|r| call.receives.awaits(r)) };
+        let waited = call.wait_until(awaited, || has_ended() && send.has_ended());
         if let Err(failed) = waited {
-            send.give_up(&call.job()?);
+            send.abandon(&call.job()?);
             return Err(on(&*send, failed));
         }
         Ok(send)
@@ -151,7 +151,7 @@ fn exchange(call: &Call<'_>, send: Message, receive: Message, copy: Option<&[u8]
             finish_receive(call, receiving, status).and(sent)
         }
         Err(failed) => {
-            give_up_receive(call, receiving)?;
+            abandon_receive(call, receiving)?;
             Err(failed)
         }
     }

@@ -35,7 +35,7 @@ pub fn send(call: Usual<'_>, data: Buffer, to: Peer) -> Result<bool> {
     if is_sent(call, data, to) {
         return Ok(true);
     }
-    call.rest(|call| wait(call, data, to, Mode::Standard))
+    call.slow_path(|call| wait(call, data, to, Mode::Standard))
 }
 
 #[inline(always)]
@@ -44,7 +44,7 @@ pub fn isend(call: Usual<'_>, data: Buffer, to: Peer, request: Out<Request>) -> 
         request.set(call.complete_send.get());
         return Ok(true);
     }
-    call.rest(|call| start(call, data, to, Mode::Standard, request))
+    call.slow_path(|call| start(call, data, to, Mode::Standard, request))
 }
 
 pub fn send_init(call: &Call<'_>, data: Buffer, to: Peer, request: Out<Request>) -> Result {

@@ -34,10 +34,10 @@ impl Active {
     }
 
     #[inline]
-    pub fn is_over(&self, call: &Call<'_>) -> bool {
+    pub fn has_ended(&self, call: &Call<'_>) -> bool {
         match self {
-            Self::Receive(request) => call.receives.is_over(*request),
-            Self::Operation(operation) => operation.is_over(),
+            Self::Receive(request) => call.receives.has_ended(*request),
+            Self::Operation(operation) => operation.has_ended(),
         }
     }
 
@@ -56,21 +56,21 @@ impl Active {
         }
     }
 
-    /// Makes the error handler of the operation's object get an error.
-    pub fn blame(&self, call: &Call<'_>, failed: Fail) -> Fail {
+    /// Directs an error to the error handler of the operation's object.
+    pub fn direct_error(&self, call: &Call<'_>, failed: Fail) -> Fail {
         match self.operation(call) {
             Some(operation) => on(&*operation, failed),
             None => failed,
         }
     }
 
-    /// Returns the status and the error of an operation that is over, and leaves both there.
+    /// Returns the status and the error of an operation that has ended, without consuming them.
     pub fn read(&self, call: &Call<'_>, status: StatusOut) -> Result {
         let outcome = self.operation(call).map(|operation| operation.outcome(call));
         outcome.unwrap_or(Outcome::from(Status::EMPTY)).put(status)
     }
 
-    /// Returns the status and the error of an operation that is over, and frees the request if it is not persistent.
+    /// Returns the status and the error of an operation that has ended, and frees the request if it is not persistent.
     #[inline]
     pub fn complete(self, call: &Call<'_>, request: &mut Request, status: StatusOut) -> Result {
         if let Self::Receive(receive) = self
@@ -83,7 +83,7 @@ impl Active {
             };
         }
         let Some(operation) = self.operation(call) else {
-            // The call has named the request twice.
+            // The request occurs twice in the call's array.
             *request = MPI_REQUEST_NULL;
             status.set(Status::EMPTY);
             return Ok(());

@@ -15,18 +15,18 @@ use crate::message::status_of;
 use crate::runtime::Call;
 use crate::status::Status;
 
-/// Whether a call completes requests, or only reads their outcomes.
+/// Whether a call completes requests or only reads their outcomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Consume {
     Yes,
     No,
 }
 
-/// Completes and frees the request of a send that was complete at its start, or of a receive that has ended well;
-/// otherwise returns false, and changes nothing.
+/// Completes and frees the request of a send that was complete at its start, or of a receive that has succeeded;
+/// otherwise changes nothing and returns false.
 #[inline(always)]
 fn is_completed(call: Usual<'_>, request: Out<Request>, status: StatusOut) -> bool {
-    if !call.is_first() {
+    if !call.is_fast_path() {
         return false;
     }
     let handle = request.get();
@@ -43,17 +43,18 @@ fn is_completed(call: Usual<'_>, request: Out<Request>, status: StatusOut) -> bo
 
 #[inline(always)]
 pub fn wait(call: Usual<'_>, request: Out<Request>, status: StatusOut) -> Result<bool> {
-    if is_completed(call, request, status) { Ok(true) } else { call.rest(|call| wait_open(call, request, status)) }
+    if is_completed(call, request, status) { Ok(true) } else { call.slow_path(|call| wait_slow(call, request, status)) }
 }
 
-/// The rest of [`wait`].
-fn wait_open(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
+/// The slow path of [`wait`].
+fn wait_slow(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
     let mut handle = request.get();
     let Some(active) = Active::of(call, handle, "request")? else {
         status.set_empty();
         return Ok(());
     };
-    call.wait_until(|| active.awaits(call), || active.is_over(call)).map_err(|failed| active.blame(call, failed))?;
+    call.wait_until(|| active.awaits(call), || active.has_ended(call))
+        .map_err(|failed| active.direct_error(call, failed))?;
     let completed = active.complete(call, &mut handle, status);
     request.set(handle);
     completed
@@ -65,7 +66,7 @@ fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: Sta
         status.set_empty();
         return Ok(());
     };
-    let over = call.test(|| active.is_over(call)).map_err(|failed| active.blame(call, failed))?;
+    let over = call.test(|| active.has_ended(call)).map_err(|failed| active.direct_error(call, failed))?;
     flag.set(over.into());
     match consume {
         _ if !over => Ok(()),
@@ -80,7 +81,7 @@ pub fn test(call: Usual<'_>, request: Out<Request>, flag: Out<c_int>, status: St
         flag.set(1);
         return Ok(true);
     }
-    call.rest(|call| {
+    call.slow_path(|call| {
         let mut handle = request.get();
         let tested = test_one(call, &mut handle, flag, status, Consume::Yes);
         request.set(handle);
@@ -96,11 +97,11 @@ pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, s
 /// Calls with at most this number of requests allocate no memory.
 const MAX_INLINE_REQUESTS: usize = 8;
 
-/// The requests of a call that has few of them or completes all of them.
+/// The requests of a call with few requests, or of a call that completes all of them.
 pub struct Requests<'c> {
     call: &'c Call<'c>,
     handles: SmallVec<[Request; MAX_INLINE_REQUESTS]>,
-    /// The operation of each request; `None` if that is null or inactive.
+    /// The operation of each request; `None` if the request is null or inactive.
     operations: SmallVec<[Option<Active>; MAX_INLINE_REQUESTS]>,
     consume: Consume,
 }
@@ -117,29 +118,29 @@ impl<'c> Requests<'c> {
         Ok(())
     }
 
-    /// The index of the first request whose operation is over.
-    fn first_over(&self) -> Option<usize> {
-        self.operations.iter().position(|one| one.as_ref().is_some_and(|one| one.is_over(self.call)))
+    /// The index of the first request whose operation has ended.
+    fn first_ended(&self) -> Option<usize> {
+        self.operations.iter().position(|one| one.as_ref().is_some_and(|one| one.has_ended(self.call)))
     }
 
-    /// Waits until `ready`, or tests it with one round of progress. An error is raised on the first request that is not
-    /// over.
+    /// Waits until `ready`, or tests it with one round of progress. An error is raised on the first request whose
+    /// operation has not ended.
     fn until(&self, wait: bool, ready: impl FnMut() -> bool) -> Result<bool> {
         let call = self.call;
-        let open = || self.operations.iter().flatten().find(|one| !one.is_over(call));
+        let open = || self.operations.iter().flatten().find(|one| !one.has_ended(call));
         let awaited = || open().and_then(|one| one.awaits(call));
         let met = if wait { call.wait_until(awaited, ready).map(|()| true) } else { call.test(ready) };
         met.map_err(|failed| match open() {
-            Some(one) => one.blame(call, failed),
+            Some(one) => one.direct_error(call, failed),
             None => failed,
         })
     }
 
-    /// Completes all requests if all are over; returns whether they are.
+    /// Completes all requests if all operations have ended; returns whether they have.
     fn all(&mut self, wait: bool, statuses: StatusOut) -> Result<bool> {
         let mut at = 0;
         let over = self.until(wait, || {
-            while self.operations.get(at).is_some_and(|one| one.as_ref().is_none_or(|one| one.is_over(self.call))) {
+            while self.operations.get(at).is_some_and(|one| one.as_ref().is_none_or(|one| one.has_ended(self.call))) {
                 at += 1;
             }
             at == self.operations.len()
@@ -155,12 +156,12 @@ impl<'c> Requests<'c> {
         Ok(())
     }
 
-    /// Completes the first request that is over.
+    /// Completes the first request whose operation has ended.
     pub fn any(&mut self, wait: bool, flag: Option<Out<c_int>>, indx: Out<c_int>, status: StatusOut) -> Result {
         let active = self.operations.iter().any(Option::is_some);
-        let over = !active || self.until(wait, || self.first_over().is_some())?;
+        let over = !active || self.until(wait, || self.first_ended().is_some())?;
         flag.iter().for_each(|flag| flag.set(over.into()));
-        let first = self.first_over();
+        let first = self.first_ended();
         indx.set(first.map_or(MPI_UNDEFINED, |at| at as c_int));
         match first {
             Some(at) => self.take(at, status),
@@ -173,21 +174,21 @@ impl<'c> Requests<'c> {
         }
     }
 
-    /// Completes all requests that are over.
+    /// Completes all requests whose operations have ended.
     pub fn some(&mut self, wait: bool, outcount: Out<c_int>, indices: ListOut<c_int>, statuses: StatusOut) -> Result {
         if self.operations.iter().all(Option::is_none) {
             outcount.set(MPI_UNDEFINED);
             return Ok(());
         }
-        self.until(wait, || self.first_over().is_some())?;
-        let over = |at: &usize| self.operations[*at].as_ref().is_some_and(|one| one.is_over(self.call));
+        self.until(wait, || self.first_ended().is_some())?;
+        let over = |at: &usize| self.operations[*at].as_ref().is_some_and(|one| one.has_ended(self.call));
         let which: Vec<usize> = (0..self.operations.len()).filter(over).collect();
         outcount.set(which.len() as c_int);
         indices.write(&which.iter().map(|at| *at as c_int).collect::<Vec<_>>())?;
         self.take_all(which.into_iter(), statuses)
     }
 
-    /// Returns the status and error of request `at`, which is over.
+    /// Returns the status and error of request `at`, whose operation has ended.
     fn take(&mut self, at: usize, status: StatusOut) -> Result {
         match self.operations[at].take() {
             Some(one) if self.consume == Consume::Yes => one.complete(self.call, &mut self.handles[at], status),
@@ -199,13 +200,14 @@ impl<'c> Requests<'c> {
         }
     }
 
-    /// Completes the requests `which`, which are over ([`all_of`]).
+    /// Completes the requests with these indices, whose operations have all ended ([`all_of`]).
     fn take_all(&mut self, which: impl ExactSizeIterator<Item = usize>, statuses: StatusOut) -> Result {
         all_of(self.call, which, statuses, |at, status| self.take(at, status))
     }
 }
 
-/// Takes all of `which` and writes their statuses one after the other. If one has failed, all statuses have errors.
+/// Completes the requests `which` and writes their statuses one after the other. If one has failed, all statuses
+/// include the error field.
 pub fn all_of(
     call: &Call<'_>,
     which: impl ExactSizeIterator<Item = usize>,

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Generalized requests, whose operations the program carries out (MPI-5.0 section 13.2).
+//! Generalized requests, whose operations the program performs (MPI-5.0 section 13.2).
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -15,7 +15,7 @@ use crate::objects::Outcome;
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-/// A generalized request: the functions of the program, and their arguments.
+/// A generalized request: the user's callback functions, and their argument.
 struct Generalized {
     query: Callback,
     free: Callback,
@@ -31,7 +31,7 @@ type Query = unsafe extern "C-unwind" fn(*mut c_void, *mut Status) -> c_int;
 type Free = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 type Cancel = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
 
-/// The result of a call of a program's function.
+/// The result of a callback.
 fn checked(code: c_int, what: &str) -> Result {
     if code == MPI_SUCCESS { Ok(()) } else { Err(fail(code, format!("the {what} function returned {code}"))) }
 }
@@ -40,7 +40,7 @@ impl Generalized {
     fn query(&self) -> (Status, Result) {
         let mut status = Status::EMPTY;
         let place = &raw mut status;
-        // SAFETY: the program gave a function of this type.
+        // SAFETY: the program has passed a function of this type.
         let code = LOCK.outside(|| unsafe {
             let query = std::mem::transmute::<*const (), Query>(self.query.0 as *const ());
             query(self.extra, place)
@@ -62,7 +62,7 @@ impl Generalized {
     /// Marks the operation complete; returns whether its handle is to be released.
     fn complete(&self) -> Result<bool> {
         if self.complete.replace(true) {
-            return Err(fail(MPI_ERR_REQUEST, "is complete already"));
+            return Err(fail(MPI_ERR_REQUEST, "is already complete"));
         }
         if self.freed.get() {
             self.run_free()?;
@@ -72,7 +72,7 @@ impl Generalized {
 }
 
 impl Operation for Generalized {
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.complete.get()
     }
 
@@ -100,7 +100,7 @@ impl Operation for Generalized {
             self.run_free()?;
             return Ok(false);
         }
-        // The program still has to complete the operation, by the same handle.
+        // The program still has to complete the operation through the same handle.
         self.freed.set(true);
         Ok(true)
     }

@@ -1,6 +1,6 @@
-//! One or some of many requests. When a program completes them one after the other, each call checks only what has
-//! changed since the previous call: receives note their end in a list, and the array is compared with the handles that
-//! the previous call left there. Only operations of other kinds are checked one after the other.
+//! Completion of one or some of many requests. When a program completes them one after the other, each call checks only
+//! the changes since the previous call: receives record their completion in a list, and the array is compared with the
+//! handles that the previous call left in it. Only operations of other kinds are checked one by one.
 
 use std::ffi::c_int;
 
@@ -14,11 +14,11 @@ use crate::objects::{KnownRequests, RequestKind};
 use crate::runtime::Call;
 use crate::status::Status;
 
-/// Minimum number of requests of a call that remembers them.
+/// Minimum number of requests for which a call caches the array.
 const MIN_REMEMBERED: usize = 16;
 
 impl KnownRequests {
-    /// Records the handle at a place.
+    /// Records the handle at an index.
     fn set(&mut self, call: &Call<'_>, at: usize, handle: Request) -> Result {
         let kind = match handle {
             null if is_null(null) => RequestKind::Null,
@@ -38,7 +38,7 @@ impl KnownRequests {
         Ok(())
     }
 
-    /// Makes this the requests of an array.
+    /// Updates the cache to the contents of an array.
     fn read(&mut self, call: &Call<'_>, array: List<Request>, len: usize) -> Result {
         if (self.address, self.handles.len()) != (array.address(), len) {
             *self = Self { address: array.address(), ..Self::default() };
@@ -48,19 +48,19 @@ impl KnownRequests {
             self.kinds.resize(len, RequestKind::Null);
         }
         let mut from = 0;
-        while let Some(at) = array.differs(from, &self.handles)? {
+        while let Some(at) = array.first_difference(from, &self.handles)? {
             self.set(call, at, array.get(at, len)?)?;
             from = at + 1;
         }
         Ok(())
     }
 
-    /// The place of a request whose operation is over, if there is one.
+    /// The index of a request whose operation has ended, if there is one.
     fn over(&mut self, call: &Call<'_>) -> Option<usize> {
         while let Some(at) = self.ended.take() {
             let at = at as usize;
-            // The program may have put another request there since.
-            if self.kinds[at] == RequestKind::Receive && call.receives.is_over(self.handles[at]) {
+            // The program may have stored another request at this index since then.
+            if self.kinds[at] == RequestKind::Receive && call.receives.has_ended(self.handles[at]) {
                 return Some(at);
             }
         }
@@ -74,7 +74,7 @@ impl KnownRequests {
                 continue;
             }
             let active = Active::of(call, self.handles[at], "array_of_requests").ok().flatten();
-            if active.is_some_and(|one| one.is_over(call)) {
+            if active.is_some_and(|one| one.has_ended(call)) {
                 return Some(at);
             }
             self.next += 1;
@@ -82,7 +82,7 @@ impl KnownRequests {
         None
     }
 
-    /// An operation that is not over.
+    /// An operation that has not ended.
     fn open(&self, call: &Call<'_>) -> Option<Active> {
         let active = |at: usize| Active::of(call, self.handles[at], "array_of_requests").ok().flatten();
         (0..self.handles.len()).filter(|at| self.kinds[*at] != RequestKind::Null).find_map(active)
@@ -106,10 +106,10 @@ struct Many<'c> {
 }
 
 impl Many<'_> {
-    /// The place of a request whose operation is over: waits for one, or makes one round of progress.
+    /// The index of a request whose operation has ended: waits for one, or makes one round of progress.
     fn first(&mut self, wait: bool) -> Result<Option<usize>> {
         let call = self.call;
-        // Only a bill names what a wait is for, and looking for it takes long.
+        // Searching for the awaited operation is expensive, and only a bill needs it.
         let billed = call.job()?.bill().is_some().then(|| self.known.open(call));
         let awaited = billed.flatten().and_then(|one| one.awaits(call));
         let (known, mut first) = (&mut self.known, None);
@@ -119,13 +119,13 @@ impl Many<'_> {
         };
         let met = if wait { call.wait_until(|| awaited, ready) } else { call.test(ready).map(|_| ()) };
         met.map_err(|failed| match self.known.open(call) {
-            Some(one) => one.blame(call, failed),
+            Some(one) => one.direct_error(call, failed),
             None => failed,
         })?;
         Ok(first)
     }
 
-    /// Returns the status and error of the request at a place, which is over, and writes its handle.
+    /// Returns the status and error of the request at an index, whose operation has ended, and writes back its handle.
     fn take(&mut self, at: usize, status: StatusOut) -> Result {
         let mut handle = self.known.handles[at];
         let Some(one) = Active::of(self.call, handle, "array_of_requests")? else {
@@ -143,7 +143,7 @@ impl Many<'_> {
         self.known.set(self.call, at, handle).and(taken)
     }
 
-    /// Completes a request that is over.
+    /// Completes a request whose operation has ended.
     fn any(&mut self, wait: bool, flag: Option<Out<c_int>>, indx: Out<c_int>, status: StatusOut) -> Result {
         let active = self.known.is_active(self.call);
         let first = if active { self.first(wait)? } else { None };
@@ -160,7 +160,7 @@ impl Many<'_> {
         }
     }
 
-    /// Completes all requests that are over.
+    /// Completes all requests whose operations have ended.
     fn some(&mut self, wait: bool, outcount: Out<c_int>, indices: ListOut<c_int>, statuses: StatusOut) -> Result {
         if !self.known.is_active(self.call) {
             outcount.set(MPI_UNDEFINED);
@@ -170,14 +170,14 @@ impl Many<'_> {
         if !which.is_empty() {
             let known = &mut self.known;
             while let Some(at) = known.ended.take().map(|at| at as usize) {
-                if known.kinds[at] == RequestKind::Receive && self.call.receives.is_over(known.handles[at]) {
+                if known.kinds[at] == RequestKind::Receive && self.call.receives.has_ended(known.handles[at]) {
                     which.push(at);
                 }
             }
             let call = self.call;
             let over = |at: &usize| {
                 let active = Active::of(call, known.handles[*at], "array_of_requests").ok().flatten();
-                known.kinds[*at] == RequestKind::Other && active.is_some_and(|one| one.is_over(call))
+                known.kinds[*at] == RequestKind::Other && active.is_some_and(|one| one.has_ended(call))
             };
             which.extend(known.others.iter().map(|at| *at as usize).filter(over));
             which.sort_unstable();
@@ -248,10 +248,11 @@ pub fn request_get_status_any(
     flag: Out<c_int>,
     status: StatusOut,
 ) -> Result {
-    any_of(call, Consume::No, n, array.unwritten(), indx, Some(flag), status)
+    any_of(call, Consume::No, n, array.as_list_out(), indx, Some(flag), status)
 }
 
-/// Completes all requests of an array that are over, or reads their outcomes; `wait`: waits for at least one.
+/// Completes all requests of an array whose operations have ended, or reads their outcomes; with `wait`, waits for at
+/// least one.
 fn some_of(
     call: &Call<'_>,
     (consume, wait): (Consume, bool),
@@ -302,5 +303,5 @@ pub fn request_get_status_some(
     indices: ListOut<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    some_of(call, (Consume::No, false), n, array.unwritten(), outcount, indices, statuses)
+    some_of(call, (Consume::No, false), n, array.as_list_out(), outcount, indices, statuses)
 }

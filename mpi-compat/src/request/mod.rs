@@ -1,5 +1,5 @@
-//! Requests (MPI-5.0 sections 3.7 and 3.9), which programs use to complete operations. Every chapter that starts
-//! operations makes objects of trait [`Operation`] and puts them into `Runtime::requests`.
+//! Requests (MPI-5.0 sections 3.7 and 3.9). Every chapter that starts operations creates objects of trait [`Operation`]
+//! and stores them in `Runtime::requests`.
 
 mod active;
 mod completion;
@@ -8,7 +8,6 @@ mod many;
 
 use std::ffi::c_int;
 use std::rc::Rc;
-use std::time::Duration;
 
 use farside_core::Job;
 
@@ -25,47 +24,47 @@ pub use completion::*;
 pub use generalized::*;
 pub use many::*;
 
-/// A request for a send that is complete.
+/// A request for a send that is already complete.
 #[inline]
 pub fn complete_send(call: &Call<'_>) -> Request {
     call.complete_send.get()
 }
 
-/// Waits for an operation that has no request, and gives it up if that fails.
+/// Waits for an operation without a request; cancels it on failure.
 #[inline]
 pub fn finish(call: &Call<'_>, operation: Rc<impl Operation>, status: StatusOut) -> Result {
-    if let Err(failed) = call.wait_until(|| operation.awaits(), || operation.is_over()) {
-        operation.give_up(&call.job()?);
+    if let Err(failed) = call.wait_until(|| operation.awaits(), || operation.has_ended()) {
+        operation.abandon(&call.job()?);
         return Err(on(&*operation, failed));
     }
     operation.complete(call, status)
 }
 
-/// Waits for a receive, and gives it up if that fails; `None` is a receive from `MPI_PROC_NULL`.
+/// Waits for a receive; cancels it on failure. `None` is a receive from `MPI_PROC_NULL`.
 pub fn finish_receive(call: &Call<'_>, request: Option<Request>, status: StatusOut) -> Result {
     let Some(mut request) = request else {
         status.set(Status::FROM_PROC_NULL);
         return Ok(());
     };
     let receive = Active::Receive(request);
-    if let Err(failed) = call.wait_until(|| receive.awaits(call), || receive.is_over(call)) {
-        let failed = receive.blame(call, failed);
-        give_up_receive(call, Some(request))?;
+    if let Err(failed) = call.wait_until(|| receive.awaits(call), || receive.has_ended(call)) {
+        let failed = receive.direct_error(call, failed);
+        abandon_receive(call, Some(request))?;
         return Err(failed);
     }
     receive.complete(call, &mut request, status)
 }
 
-/// Gives up a receive, and frees its request.
-pub fn give_up_receive(call: &Call<'_>, request: Option<Request>) -> Result {
+/// Cancels a receive, and frees its request.
+pub fn abandon_receive(call: &Call<'_>, request: Option<Request>) -> Result {
     if let Some(operation) = request.and_then(|request| call.receives.operation(request)) {
-        operation.give_up(&call.job()?);
+        operation.abandon(&call.job()?);
         request.and_then(|request| call.receives.release(request));
     }
     Ok(())
 }
 
-/// Makes the error handler of the operation's object get the error.
+/// Directs an error to the error handler of the operation's object.
 pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
     match operation.object() {
         Some(object) => failed.on(object),
@@ -82,9 +81,9 @@ pub fn get(call: &Call<'_>, request: Request, name: &'static str) -> Result<Rc<d
     call.requests.get(request).map_err(|failed| failed.named(name))
 }
 
-/// Frees a request, whose operation the caller has.
+/// Frees a request whose operation the caller holds.
 fn release(call: &Call<'_>, request: Request) {
-    // A request that a call names twice has been released already.
+    // A request that occurs twice in one call has already been released.
     if call.receives.release(request).is_none() {
         let _ = call.requests.release(request);
     }
@@ -101,21 +100,26 @@ pub fn request_free(call: &Call<'_>, request: Out<Request>) -> Result {
     Ok(())
 }
 
-/// Waits, before MPI ends, until the operations whose requests were freed are over. When the time limit of the job has
-/// passed, gives up those that are not over, and fails.
+/// Waits, before MPI ends, until the operations whose requests were freed have ended. After the time limit of the job,
+/// cancels the remaining ones and fails.
 pub fn drain(call: &Call<'_>, job: &Job) -> Result {
     let freed = call.freed.take().operations;
-    let limit = Duration::from_secs(u64::from(job.settings().timeout_s));
-    let over = || Ok(freed.iter().all(|operation| operation.is_over()).then_some(()));
+    let limit = job.settings().timeout();
+    let over = || Ok(freed.iter().all(|operation| operation.has_ended()).then_some(()));
     let waited = job.within(limit, || job.wait(call.name, over));
-    freed.iter().for_each(|operation| operation.give_up(job));
+    freed.iter().for_each(|operation| operation.abandon(job));
     Ok(waited?)
 }
 
 pub fn cancel(call: &Call<'_>, request: Out<Request>) -> Result {
     let operation = get(call, request.get(), "request")?;
     if operation.persistence() == Persistence::Inactive {
-        return Err(on(&*operation, fail(MPI_ERR_REQUEST, "is inactive").value(request.get().0).named("request")));
+        return Err(on(
+            &*operation,
+            fail(MPI_ERR_REQUEST, "is inactive, so there is no operation to cancel")
+                .value(request.get().0)
+                .named("request"),
+        ));
     }
     operation.cancel(call).map_err(|failed| on(&*operation, failed))
 }
@@ -125,7 +129,7 @@ fn start_one(call: &Call<'_>, request: Request, name: &'static str) -> Result {
     let cannot = |why: &str| Err(fail(MPI_ERR_REQUEST, why).value(request.0).named(name));
     let started = match operation.persistence() {
         Persistence::None => cannot("is not persistent"),
-        Persistence::Active => cannot("is active"),
+        Persistence::Active => cannot("has already been started"),
         Persistence::Inactive => operation.start(call),
     };
     started.map_err(|failed| on(&*operation, failed))

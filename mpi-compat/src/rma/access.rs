@@ -45,8 +45,8 @@ impl Remote {
         let Some(target) = win.target(place.rank, "target_rank")? else { return Ok(None) };
         let offset = win.offset(target, place.displacement)?;
         let names = &["win", "target_count"];
-        let there = Buffer { address: Address::new(std::ptr::null(), names), n: place.n, datatype: place.datatype };
-        Ok(Some(Self { target, offset, elements: there.elements(call)?, win }))
+        let remote = Buffer { address: Address::new(std::ptr::null(), names), n: place.n, datatype: place.datatype };
+        Ok(Some(Self { target, offset, elements: remote.elements(call)?, win }))
     }
 
     /// Checks that both sides have the same number of bytes.
@@ -55,7 +55,7 @@ impl Remote {
         if local == remote {
             return Ok(());
         }
-        let text = format!("describes {remote} bytes at the target, but there are {local} bytes here");
+        let text = format!("describes {remote} bytes at the target, but the origin has {local} bytes");
         Err(fail(MPI_ERR_ARG, text).named("target_count"))
     }
 }

@@ -38,7 +38,7 @@ pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Re
     check_buffer(base, false, "base").map_err(|failed| failed.class(MPI_ERR_ARG))?;
     let base = base.cast::<u8>();
     if dynamic.has_attached(base, len) {
-        return Err(fail(MPI_ERR_RMA_ATTACH, "has bytes that are attached already").named("base"));
+        return Err(fail(MPI_ERR_RMA_ATTACH, "overlaps memory that is already attached").named("base"));
     }
     // SAFETY: the program keeps the memory valid until it is detached or the window is freed.
     unsafe { dynamic.attach(base, len) }.map_err(|e| Fail::from(e).class(MPI_ERR_RMA_ATTACH))?;
@@ -52,7 +52,7 @@ pub fn win_detach(call: &Call<'_>, win: Win, base: *const c_void) -> Result {
         return Ok(dynamic.detach(attachment)?);
     }
     let mut empty = object.empty.borrow_mut();
-    let none = || fail(MPI_ERR_RMA_ATTACH, "is not where attached memory begins").named("base");
+    let none = || fail(MPI_ERR_RMA_ATTACH, "is not the start of attached memory").named("base");
     let at = empty.iter().position(|address| *address == base.addr()).ok_or_else(none)?;
     empty.swap_remove(at);
     Ok(())

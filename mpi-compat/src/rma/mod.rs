@@ -8,6 +8,7 @@ mod requests;
 mod sync;
 mod transfer;
 mod window;
+pub mod without_lock;
 
 pub use accumulate::*;
 pub use attach::*;

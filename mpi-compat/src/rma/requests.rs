@@ -1,4 +1,4 @@
-//! Request-based operations (MPI-5.0 section 12.3.5), whose requests are completed like all others.
+//! Request-based operations (MPI-5.0 section 12.3.5).
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use crate::status::Status;
 /// The operation of a request on a window.
 struct OnWindow {
     request: raw::Request,
-    /// Keeps the window and its job alive as long as the request.
+    /// Keeps the window and its job alive as long as the request lives.
     win: (Win, Rc<WinObject>),
 }
 
@@ -30,7 +30,7 @@ impl Operation for OnWindow {
         Some(&self.win)
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.request.done()
     }
 
@@ -39,13 +39,13 @@ impl Operation for OnWindow {
         Outcome { status: Status::EMPTY, failed }
     }
 
-    fn give_up(&self, job: &Job) {
+    fn abandon(&self, job: &Job) {
         self.request.cancel(job);
     }
 }
 
-/// Issues an operation and makes its request. Waits for the window's lock first, so that the operation begins when it
-/// is issued, and progress alone completes it.
+/// Issues an operation and creates its request. Waits for the window's lock first, so that the operation starts when it
+/// is issued and needs only progress to complete.
 fn start(call: &Call<'_>, handle: Win, remote: &Remote, request: Out<Request>, issue: &dyn Fn() -> Result) -> Result {
     let win = &remote.win;
     win.raw().hold(remote.target)?;

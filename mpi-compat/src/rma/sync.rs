@@ -23,11 +23,12 @@ const ASSERTS: [(c_int, Assert); 5] = [
     (MPI_MODE_NOSUCCEED, Assert::NOSUCCEED),
 ];
 
-/// The asserts of a call that allows those in `allowed`.
+/// Converts the asserts of a call that allows those in `allowed`.
 #[inline]
 fn asserts(given: c_int, allowed: c_int) -> Result<Assert> {
     if given & !allowed != 0 {
-        return Err(fail(MPI_ERR_ASSERT, format!("is {given}, but the call takes at most {allowed}")).named("assert"));
+        return Err(fail(MPI_ERR_ASSERT, format!("is {given:#x}, but the call allows only the bits {allowed:#x}"))
+            .named("assert"));
     }
     let mut asserts = Assert::empty();
     if given != 0 {
@@ -42,12 +43,13 @@ pub fn win_fence(call: &Call<'_>, assert: c_int, win: Win) -> Result {
     Ok(object.raw().fence(asserts(assert, all)?)?)
 }
 
-/// The ranks, in the window, of a group's members.
+/// The window ranks of a group's members.
 fn ranks(call: &Call<'_>, object: &WinObject, group: Group) -> Result<Vec<usize>> {
     let members = Rc::clone(&call.groups.get(group)?.members);
     let rank = |member: &u32| {
-        let none =
-            || fail(MPI_ERR_GROUP, format!("has rank {member} of MPI_COMM_WORLD, which is not in the window's group"));
+        let none = || {
+            fail(MPI_ERR_GROUP, format!("contains rank {member} of MPI_COMM_WORLD, which is not in the window's group"))
+        };
         object.group.rank_of(*member).ok_or_else(|| none().value(group.0))
     };
     members.iter().map(rank).collect()
@@ -57,7 +59,7 @@ pub fn win_post(call: &Call<'_>, group: Group, assert: c_int, win: Win) -> Resul
     let object = call.wins.get(win)?;
     let asserts = asserts(assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)?;
     if object.raw().has_locked_itself() {
-        return Err(fail(MPI_ERR_RMA_SYNC, "is locked here by this rank, and cannot be exposed too").named("win"));
+        return Err(fail(MPI_ERR_RMA_SYNC, "is locked at this rank, so it cannot be exposed").named("win"));
     }
     Ok(object.raw().post(&ranks(call, &object, group)?, asserts)?)
 }
@@ -81,10 +83,12 @@ pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
     Ok(())
 }
 
-/// Checks that a window may be locked; `own`: the lock includes this rank's memory.
+/// Checks that a window may be locked; `own` says that the lock includes this rank's memory.
 fn lockable(object: &WinObject, own: bool) -> Result {
     if own && object.raw().is_posted() {
-        return Err(fail(MPI_ERR_RMA_SYNC, "is exposed here by MPI_Win_post, and cannot be locked too").named("win"));
+        return Err(
+            fail(MPI_ERR_RMA_SYNC, "is exposed at this rank by MPI_Win_post, so it cannot be locked").named("win")
+        );
     }
     Ok(())
 }
@@ -98,19 +102,22 @@ pub fn win_lock(call: Usual<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
         MPI_LOCK_SHARED => Some(LockKind::Shared),
         _ => None,
     };
-    if call.is_first()
+    if call.is_fast_path()
         && assert == 0
         && let Some(kind) = kind
         // SAFETY: the window is borrowed for a claim, which does not wait and calls no function of the program.
-        && let Some(object) = unsafe { call.wins.look(win) }
+        && let Some(object) = unsafe { call.wins.borrow_object(win) }
         && !object.raw().is_posted()
         && object.raw().try_lock(kind, rank as usize)
     {
         return Ok(true);
     }
-    call.rest(|call| {
+    call.slow_path(|call| {
         let object = call.wins.get(win)?;
-        let kind = kind.ok_or_else(|| fail(MPI_ERR_LOCKTYPE, format!("is {lock_type}")).named("lock_type"))?;
+        let kind = kind.ok_or_else(|| {
+            fail(MPI_ERR_LOCKTYPE, format!("is {lock_type}, but must be MPI_LOCK_SHARED or MPI_LOCK_EXCLUSIVE"))
+                .named("lock_type")
+        })?;
         let asserts = asserts(assert, MPI_MODE_NOCHECK)?;
         let Some(target) = object.target(rank, "rank")? else { return Ok(()) };
         lockable(&object, target == object.raw().team().rank())?;
@@ -119,8 +126,8 @@ pub fn win_lock(call: Usual<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
     })
 }
 
-/// Waits until a requested lock is held if the program can load and store the target's memory, since it may do so once
-/// the call has returned.
+/// Waits until a requested lock is held if the program can load and store the target's memory, since the program may
+/// access the memory once the call has returned.
 #[inline]
 fn hold_if_loaded(object: &WinObject, target: usize) -> Result {
     let raw = object.raw();
@@ -140,21 +147,21 @@ pub fn win_lock_all(call: &Call<'_>, assert: c_int, win: Win) -> Result {
 
 #[inline(always)]
 pub fn win_unlock(call: Usual<'_>, rank: c_int, win: Win) -> Result<bool> {
-    if call.is_first()
+    if call.is_fast_path()
         // SAFETY: as in `win_lock`.
-        && let Some(object) = unsafe { call.wins.look(win) }
+        && let Some(object) = unsafe { call.wins.borrow_object(win) }
         && object.raw().try_unlock(rank as usize)
     {
         return Ok(true);
     }
-    call.rest(|call| of_rank(call, rank, win, RawWindow::unlock))
+    call.slow_path(|call| of_rank(call, rank, win, RawWindow::unlock))
 }
 
 pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
     Ok(call.wins.get(win)?.raw().unlock_all()?)
 }
 
-/// Holds a window, and calls a function of it that may wait, for a rank.
+/// Takes a reference to a window, and calls a function on it that may wait, for a rank.
 fn of_rank(call: &Call<'_>, rank: c_int, win: Win, f: fn(&RawWindow, usize) -> farside_rma::Result<()>) -> Result {
     let object = call.wins.get(win)?;
     object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(f(object.raw(), target)?))
@@ -162,14 +169,14 @@ fn of_rank(call: &Call<'_>, rank: c_int, win: Win, f: fn(&RawWindow, usize) -> f
 
 #[inline(always)]
 pub fn win_flush(call: Usual<'_>, rank: c_int, win: Win) -> Result<bool> {
-    if call.is_first()
-        // SAFETY: as in `win_lock`, for a flush that has nothing to wait for.
-        && let Some(object) = unsafe { call.wins.look(win) }
+    if call.is_fast_path()
+        // SAFETY: as in `win_lock`, for a flush that does not wait.
+        && let Some(object) = unsafe { call.wins.borrow_object(win) }
         && object.raw().flush_if_idle(rank as usize)
     {
         return Ok(true);
     }
-    call.rest(|call| of_rank(call, rank, win, RawWindow::flush))
+    call.slow_path(|call| of_rank(call, rank, win, RawWindow::flush))
 }
 
 pub fn win_flush_all(call: &Call<'_>, win: Win) -> Result {

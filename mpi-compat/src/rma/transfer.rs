@@ -4,6 +4,7 @@
 use super::access::{Local, Remote};
 use crate::entry::Usual;
 use crate::fail::Result;
+use crate::objects::PlainTypes;
 use crate::operands::{Buffer, Place};
 
 /// The direction of a transfer.
@@ -18,15 +19,15 @@ impl Remote {
     pub fn transfer(&self, local: &Local, direction: Direction) -> Result {
         let Self { win, target, offset, elements } = self;
         let (target, offset) = (*target, *offset);
-        if let (Some(here), Some(there)) = (local.elements.plain()?, elements.plain()?) {
-            self.fits(here, there)?;
+        if let (Some(local_len), Some(remote_len)) = (local.elements.plain()?, elements.plain()?) {
+            self.fits(local_len, remote_len)?;
             // An empty transfer is valid at any offset.
-            let offset = if there == 0 { 0 } else { offset };
+            let offset = if remote_len == 0 { 0 } else { offset };
             // SAFETY: the program does not access the buffer until the operation is complete.
             return Ok(unsafe {
                 match direction {
-                    Direction::Put => win.raw().put(local.base, here, target, offset),
-                    Direction::Get => win.raw().get(local.base, here, target, offset),
+                    Direction::Put => win.raw().put(local.base, local_len, target, offset),
+                    Direction::Get => win.raw().get(local.base, local_len, target, offset),
                 }
             }?);
         }
@@ -42,20 +43,22 @@ impl Remote {
     }
 }
 
-/// Puts or gets: bytes of predefined types where they are, if the target is ready and its memory mapped. Compiled for each
-/// direction, so that all of that is inlined into its caller.
+/// The number of bytes of a put or a get of contiguous predefined types with a valid address.
+#[inline(always)]
+pub fn usual_len(plain: &PlainTypes, origin: Buffer, at: Place) -> Option<usize> {
+    let len = plain.size(origin.n, origin.datatype).filter(|_| !origin.address.is_constant())?;
+    let is_same = (origin.n, origin.datatype) == (at.n, at.datatype) || plain.size(at.n, at.datatype) == Some(len);
+    is_same.then_some(len)
+}
+
+/// Puts or gets; contiguous predefined types are copied immediately if the target is ready and its memory mapped.
+/// Compiled for each direction, so that the fast path is inlined into its caller.
 #[inline(always)]
 fn transfer<const PUT: bool>(call: Usual<'_>, origin: Buffer, at: Place) -> Result<bool> {
-    let is_same = |len| {
-        let is_equal = (origin.n, origin.datatype) == (at.n, at.datatype);
-        is_equal || call.plain.size(at.n, at.datatype) == Some(len)
-    };
-    if call.is_first()
-        && let Some(len) = call.plain.size(origin.n, origin.datatype)
-        && !origin.address.is_constant()
-        && is_same(len)
+    if call.is_fast_path()
+        && let Some(len) = usual_len(&call.plain, origin, at)
         // SAFETY: the window is borrowed for a copy, which does not wait and calls no function of the program.
-        && let Some(win) = unsafe { call.wins.look(at.win) }
+        && let Some(win) = unsafe { call.wins.borrow_object(at.win) }
         && let Some((raw, target, offset)) = win.place(at.rank, at.displacement)
     {
         let base = origin.address.at();
@@ -66,7 +69,7 @@ fn transfer<const PUT: bool>(call: Usual<'_>, origin: Buffer, at: Place) -> Resu
         }
     }
     let direction = if PUT { Direction::Put } else { Direction::Get };
-    call.rest(|call| {
+    call.slow_path(|call| {
         let remote = Remote::new(call, at)?;
         let local = Local::new(call, origin)?;
         remote.map_or(Ok(()), |remote| remote.transfer(&local, direction))

@@ -10,19 +10,19 @@ use farside_rma::{ErrorKind, Team};
 use crate::arguments::{LongOut, Out, Text, TextOut, check_buffer};
 use crate::collective::control::ControlExchange;
 use crate::collective::plan::Caller;
-use crate::comm::offered;
+use crate::comm::offer_contexts;
 use crate::constants::*;
 use crate::errors;
 use crate::fail::{Fail, Result, fail};
 use crate::group::handle_of;
 use crate::handle::Handle;
 use crate::handle::{Comm, Group, Info, Win};
-use crate::objects::{Facts, InfoObject, Memory, WinObject};
+use crate::objects::{Facts, InfoObject, Mapped, Memory, WinObject};
 use crate::runtime::Call;
 
-/// The hints of the chapter with their defaults. `alloc_shared_noncontig` gives each rank separate pages. The other
-/// hints have no effect: programs break the assertions that they make, and every `accumulate_ordering` is satisfied by
-/// the order that always holds.
+/// The hints of the chapter with their defaults. `alloc_shared_noncontig` allocates separate pages for each rank. The
+/// other hints have no effect: programs violate the assertions that they make by hints, and accumulates are always
+/// ordered as strictly as any `accumulate_ordering` requires.
 const HINTS: [(&str, &str); 8] = [
     ("no_locks", "false"),
     ("accumulate_ordering", "rar,raw,war,waw"),
@@ -34,7 +34,7 @@ const HINTS: [(&str, &str); 8] = [
     ("mpi_memory_alloc_kinds", KINDS),
 ];
 
-/// The memory kinds of buffers and windows.
+/// The supported memory kinds of buffers and windows.
 pub const KINDS: &str = "mpi,system";
 /// Alignment of memory that windows allocate: a page. The contiguous memory of shared windows is aligned only at its
 /// start.
@@ -47,7 +47,7 @@ fn is_value(key: &str, value: &[u8]) -> bool {
         "accumulate_ordering" => value == "none" || value.split(',').all(|v| ["rar", "raw", "war", "waw"].contains(&v)),
         "accumulate_ops" => ["same_op", "same_op_no_op"].contains(&value),
         "mpi_accumulate_granularity" => value.parse::<u64>().is_ok(),
-        // The kinds are fixed.
+        // The program cannot change which kinds of memory exist.
         "mpi_memory_alloc_kinds" => false,
         _ => ["true", "false"].contains(&value),
     }
@@ -73,7 +73,7 @@ fn take_hints(call: &Call<'_>, info: Info, used: &InfoObject, may: impl Fn(&str)
     Ok(())
 }
 
-/// The arguments of a call that makes a window.
+/// The arguments of a call that creates a window.
 pub(super) struct WindowSpec {
     pub flavor: c_int,
     pub size: i64,
@@ -83,8 +83,8 @@ pub(super) struct WindowSpec {
     pub base: Option<*mut c_void>,
 }
 
-/// Makes a window. `memory` gets the length and the alignment of the memory that this rank allocates. Collective; a rank
-/// that has no memory fails it at all ranks.
+/// Creates a window. `memory` receives the length and the alignment of the memory that this rank allocates. Collective;
+/// if the allocation fails at one rank, the call fails at all ranks.
 pub(super) fn make(
     call: &Call<'_>,
     comm: Comm,
@@ -93,7 +93,9 @@ pub(super) fn make(
 ) -> Result<WinObject> {
     let caller = Caller::new(call, comm)?;
     if caller.is_inter() {
-        return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
+        return Err(
+            fail(MPI_ERR_COMM, "is an intercommunicator, but the call requires an intracommunicator").value(comm.0)
+        );
     }
     let old = &caller.comm;
     let len = usize::try_from(given.size).ok().filter(|len| *len <= isize::MAX as usize);
@@ -107,12 +109,12 @@ pub(super) fn make(
     let info = hints(call, given.info)?;
     let asked = if given.info == MPI_INFO_NULL { None } else { call.infos.get(given.info)?.alignment() };
     let align = asked.map_or(ALIGNMENT, |align| align.max(ALIGNMENT));
-    let [context, _] = offered(&caller)?;
+    let [context, _] = offer_contexts(&caller)?;
     let unit = given.unit.cast_unsigned();
     let words = ControlExchange::gather(call, &old.team, &[context, unit as u32, (unit >> 32) as u32])?;
-    let (said, size) = (|rank| words.of(rank), old.team.size());
-    let units = (0..size).map(|rank| i64::from(said(rank)[1]) | i64::from(said(rank)[2]) << 32).collect();
-    let context = said(0)[0];
+    let (words_of, size) = (|rank| words.of(rank), old.team.size());
+    let units = (0..size).map(|rank| i64::from(words_of(rank)[1]) | i64::from(words_of(rank)[2]) << 32).collect();
+    let context = words_of(0)[0];
     let team = Team::of(old.team.job(), old.team.members(), context)?;
     let memory = memory(&team, len, align, &info)?;
     let follows = given.flavor == MPI_WIN_FLAVOR_SHARED && is_contiguous(&info);
@@ -144,7 +146,14 @@ pub(super) fn make(
 }
 
 pub(super) fn put_handle(call: &Call<'_>, object: WinObject, win: Out<Win>) {
-    win.set(call.wins.insert(Rc::new(object)));
+    let object = Rc::new(object);
+    let handle = call.wins.insert(Rc::clone(&object));
+    // A bill counts calls, which only calls on the window itself do.
+    if let Some(mapped) = object.raw().mapped().filter(|_| object.raw().job().bill().is_none()) {
+        // SAFETY: `win_free` drops the window after it has removed it from the table.
+        call.mapped.insert(handle, || Mapped::new(unsafe { mapped.outliving() }, &object.units));
+    }
+    win.set(handle);
 }
 
 pub fn win_create(
@@ -187,12 +196,12 @@ pub fn win_allocate(
     Ok(())
 }
 
-/// Whether the memory of a shared window is contiguous: each rank's memory follows that of the rank before.
+/// Whether the memory of a shared window is contiguous: each rank's memory follows that of the previous rank.
 fn is_contiguous(info: &InfoObject) -> bool {
     info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true")
 }
 
-/// Whether an error says that memory cannot be mapped.
+/// Whether an error means that memory cannot be mapped.
 fn not_shared(e: farside_rma::Error) -> Fail {
     let unshared = e.kind() == ErrorKind::Unsupported;
     let failed = Fail::from(e);
@@ -216,7 +225,7 @@ pub fn win_allocate_shared(
         let raw = RawWindow::allocate_aligned(team, len, align, Options::default())?;
         if !raw.is_mapped() && team.size() > 1 {
             raw.free()?;
-            return Err(fail(MPI_ERR_RMA_SHARED, "has ranks that do not map each other's memory").value(comm.0));
+            return Err(fail(MPI_ERR_RMA_SHARED, "has ranks that cannot share memory").value(comm.0));
         }
         Ok(Memory::Own(raw))
     })?;
@@ -238,7 +247,7 @@ pub fn win_shared_query(
         return Err(fail(MPI_ERR_RMA_FLAVOR, "is a dynamic window").value(win.0));
     }
     let raw = object.raw();
-    // The length, address and unit of a rank's memory, if this rank can load and store it.
+    // The length, address and displacement unit of a rank's memory, if this rank can load and store it.
     let shared = |rank: usize| -> Result<Option<(usize, usize, i64)>> {
         let len = raw.len_at(rank)?;
         Ok(raw.mapped_base(rank)?.map(|base| (len, base.addr(), object.units[rank])))
@@ -246,15 +255,14 @@ pub fn win_shared_query(
     let (me, ranks) = (raw.team().rank(), object.units.len());
     let found = match object.target(rank, "rank")? {
         Some(target) => shared(target)?,
-        // `MPI_PROC_NULL`: the first rank whose memory is shared with this one and not empty, if this rank shares
-        // memory with others.
+        // `MPI_PROC_NULL` selects the first rank with nonempty memory that is shared with this rank, if there is one.
         None if ranks > 1 && (0..ranks).all(|rank| rank == me || matches!(shared(rank), Ok(None))) => None,
         None => (0..ranks).find_map(|rank| shared(rank).ok()?.filter(|(bytes, ..)| *bytes > 0)),
     };
     let (bytes, base, step) = found.unwrap_or((0, 0, 1));
     size.set(bytes as i64);
     unit.set(step)?;
-    // In contiguous memory, an empty part has an address too, from which programs compute others.
+    // In contiguous memory, an empty part has an address too, from which programs compute the addresses of other parts.
     let follows = object.facts.flavor == MPI_WIN_FLAVOR_SHARED && is_contiguous(&object.info);
     baseptr.set(if bytes > 0 || follows { base } else { 0 });
     Ok(())
@@ -265,6 +273,7 @@ pub fn win_free(call: &Call<'_>, win: Out<Win>) -> Result {
     let object = call.wins.get(handle)?;
     object.raw().check_closed(call.name)?;
     object.attributes.clear(handle.0)?;
+    call.mapped.remove(handle);
     // If freeing fails, the handle stays valid for the error handler.
     match &object.memory {
         Memory::Own(raw) => raw.free(),

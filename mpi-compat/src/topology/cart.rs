@@ -19,12 +19,13 @@ fn grid(comm_size: usize, ndims: c_int, dims: List<c_int>, periods: List<c_int>)
     }
     let (dims, periods) = (dims.read(ndims.into())?, periods.read(ndims.into())?);
     if let Some(dim) = dims.iter().find(|dim| **dim < 0) {
-        return Err(fail(MPI_ERR_DIMS, format!("has {dim}")).named("dims"));
+        return Err(fail(MPI_ERR_DIMS, format!("contains {dim}, but dimensions cannot be negative")).named("dims"));
     }
     let first = usize::from(!dims.contains(&0));
     let nodes = dims.iter().try_fold(first, |nodes, dim| nodes.checked_mul(*dim as usize).filter(|n| *n <= comm_size));
     let nodes = nodes.ok_or_else(|| {
-        fail(MPI_ERR_DIMS, format!("is a grid of more than the {comm_size} ranks of the communicator")).named("dims")
+        fail(MPI_ERR_DIMS, format!("describes a grid of more processes than the communicator's {comm_size}"))
+            .named("dims")
     })?;
     Ok((Grid { dims, periods: periods.into_iter().map(|period| period != 0).collect() }, nodes))
 }
@@ -116,7 +117,8 @@ pub fn cart_rank(call: &Call<'_>, comm: Comm, coords: List<c_int>, rank: Out<c_i
         let mut coords = coords.read(grid.dims.len() as i64)?;
         for ((at, dim), period) in coords.iter_mut().zip(&grid.dims).zip(&grid.periods) {
             if !period && !(0..*dim).contains(at) {
-                let text = format!("has {at} in a dimension of {dim} that is not periodic");
+                let text =
+                    format!("contains {at}, but that dimension is not periodic and has coordinates 0 to {}", dim - 1);
                 return Err(fail(MPI_ERR_ARG, text).named("coords"));
             }
             *at = at.rem_euclid(*dim);

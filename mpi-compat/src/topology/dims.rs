@@ -1,5 +1,5 @@
 //! Dimensions of a grid (MPI-5.0 section 8.5.2): factors of the number of ranks that are as close to each other as
-//! possible. This is taken to mean that the difference between the greatest and the smallest factor is minimal, and
+//! possible. This is interpreted such that the difference between the greatest and the smallest factor is minimal, and
 //! then the same for the factors between them.
 
 use std::ffi::c_int;
@@ -78,13 +78,13 @@ pub fn dims_create(_: &Call<'_>, nnodes: c_int, ndims: c_int, dims: ListOut<c_in
     }
     let mut values = dims.read(ndims.into())?;
     if let Some(dim) = values.iter().find(|dim| **dim < 0) {
-        return Err(fail(MPI_ERR_DIMS, format!("has {dim}")).named("dims"));
+        return Err(fail(MPI_ERR_DIMS, format!("contains {dim}, but dimensions cannot be negative")).named("dims"));
     }
     let given = values.iter().filter(|dim| **dim > 0).try_fold(1, |product: c_int, dim| product.checked_mul(*dim));
     let free = values.iter().filter(|dim| **dim == 0).count();
     let rest = given.filter(|given| nnodes % given == 0 && (free > 0 || *given == nnodes)).map(|given| nnodes / given);
     let rest = rest.ok_or_else(|| {
-        fail(MPI_ERR_DIMS, format!("has dimensions given whose product does not fit {nnodes} nodes")).named("dims")
+        fail(MPI_ERR_DIMS, format!("has fixed dimensions whose product does not fit {nnodes} nodes")).named("dims")
     })?;
     if free > 0 {
         let mut factors = closest_factors(rest.unsigned_abs(), free).into_iter();

@@ -20,7 +20,8 @@ fn ranks(size: usize, n: c_int, name: &'static str, list: List<c_int>) -> Result
     let ranks = list.read(n.into())?;
     match ranks.iter().find(|rank| **rank < 0 || **rank as usize >= size) {
         Some(rank) => {
-            Err(fail(MPI_ERR_RANK, format!("has {rank}, but the communicator has {size} ranks")).named(list.name()))
+            Err(fail(MPI_ERR_RANK, format!("contains {rank}, but the communicator has {size} ranks"))
+                .named(list.name()))
         }
         None => Ok(ranks),
     }
@@ -51,7 +52,7 @@ fn check_info(call: &Call<'_>, info: Info) -> Result {
     Ok(())
 }
 
-/// Makes a communicator of all ranks with these edges.
+/// Creates a communicator of all ranks with these edges.
 fn with_edges(caller: &Caller<'_>, edges: Edges, new: Out<Comm>) -> Result {
     first_ranks(caller, usize::MAX, Topology::Edges(edges), new)
 }
@@ -76,7 +77,7 @@ pub fn dist_graph_create_adjacent(
     let destinations = ranks(caller.local_size(), outdegree, "outdegree", destinations)?;
     let (into, out) = (weights(sources.len(), sourceweights)?, weights(destinations.len(), destweights)?);
     if into.is_some() != out.is_some() {
-        return Err(fail(MPI_ERR_ARG, "and destweights are MPI_UNWEIGHTED only together").named("sourceweights"));
+        return Err(fail(MPI_ERR_ARG, "and destweights must both be MPI_UNWEIGHTED or neither").named("sourceweights"));
     }
     let weighted = into.is_some();
     let (source_weights, destination_weights) = (into.unwrap_or_default(), out.unwrap_or_default());
@@ -106,19 +107,20 @@ pub fn dist_graph_create(
         return Err(fail(MPI_ERR_ARG, format!("has {degree}")).named("degrees"));
     }
     let count = degrees.iter().try_fold(0, |sum: c_int, degree| sum.checked_add(*degree));
-    let count = count.ok_or_else(|| fail(MPI_ERR_ARG, "add up to more than an int holds").named("degrees"))?;
+    let count =
+        count.ok_or_else(|| fail(MPI_ERR_ARG, "has entries whose sum exceeds the range of an int").named("degrees"))?;
     let destinations = ranks(size, count, "degrees", destinations)?;
     let weights = weights(destinations.len(), edge_weights)?;
-    // Each edge is sent to both its ends, first to its source.
-    let mut said = vec![Vec::new(); size];
+    // Each edge is sent to both of its ranks, first to its source.
+    let mut messages = vec![Vec::new(); size];
     let from = sources.iter().zip(&degrees).flat_map(|(source, degree)| (0..*degree).map(move |_| *source));
     for (at, (from, to)) in from.zip(&destinations).enumerate() {
         let weight = weights.as_ref().map_or(0, |weights| weights[at]).cast_unsigned();
-        said[from as usize].extend([0, to.cast_unsigned(), weight]);
-        said[*to as usize].extend([1, from.cast_unsigned(), weight]);
+        messages[from as usize].extend([0, to.cast_unsigned(), weight]);
+        messages[*to as usize].extend([1, from.cast_unsigned(), weight]);
     }
     let mut edges = Edges { weighted: weights.is_some(), ..Edges::default() };
-    for words in ControlExchange::exchange(call, &caller.comm.team, &said)? {
+    for words in ControlExchange::exchange(call, &caller.comm.team, &messages)? {
         for edge in words.chunks_exact(3) {
             let (rank, weight) = (edge[1].cast_signed(), edge[2].cast_signed());
             let (ranks, weights) = match edge[0] {

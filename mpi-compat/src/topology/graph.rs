@@ -1,4 +1,4 @@
-//! Graphs that are known completely at every rank (MPI-5.0 sections 8.5.3, 8.5.5 and 8.5.8).
+//! Graphs that every rank stores completely (MPI-5.0 sections 8.5.3, 8.5.5 and 8.5.8).
 
 use std::ffi::c_int;
 
@@ -16,15 +16,20 @@ use crate::runtime::Call;
 fn graph(comm_size: usize, nnodes: c_int, index: List<c_int>, edges: List<c_int>) -> Result<(Graph, usize)> {
     let nodes = usize::try_from(nnodes).ok().filter(|nodes| *nodes <= comm_size);
     let nodes = nodes.ok_or_else(|| {
-        fail(MPI_ERR_ARG, format!("is {nnodes}, but the communicator has {comm_size} ranks")).named("nnodes")
+        fail(MPI_ERR_ARG, format!("is {nnodes}, but must be 0 to {comm_size}, the number of ranks of the communicator"))
+            .named("nnodes")
     })?;
     let index = index.read(nnodes.into())?;
     if index.first().is_some_and(|first| *first < 0) || index.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(fail(MPI_ERR_ARG, "has elements that are negative or decrease").named("indx"));
+        return Err(
+            fail(MPI_ERR_ARG, "contains an element that is negative or less than its predecessor").named("indx")
+        );
     }
     let edges = edges.read(index.last().copied().unwrap_or(0).into())?;
     if let Some(edge) = edges.iter().find(|edge| !(0..nnodes).contains(edge)) {
-        return Err(fail(MPI_ERR_ARG, format!("has {edge}, but there are {nnodes} nodes")).named("edges"));
+        return Err(
+            fail(MPI_ERR_ARG, format!("contains {edge}, but nodes are numbered from 0 to {nnodes} - 1")).named("edges")
+        );
     }
     Ok((Graph { index, edges }, nodes))
 }

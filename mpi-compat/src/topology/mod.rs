@@ -1,5 +1,5 @@
-//! Topologies (MPI-5.0 chapter 8): grids, graphs that are known completely at every rank, and distributed graphs, of
-//! which each rank knows only its own edges.
+//! Topologies (MPI-5.0 chapter 8): grids, graphs that every rank stores completely, and distributed graphs, of which
+//! each rank stores only its own edges.
 //!
 //! Ranks are not reordered: a new communicator has its members in the order of the old one.
 
@@ -65,10 +65,14 @@ fn room(most: c_int, name: &'static str, needed: usize) -> Result {
 
 /// Checks that a communicator can have a topology.
 fn check_intra(caller: &Caller<'_>, comm: Comm) -> Result {
-    if caller.is_inter() { Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0)) } else { Ok(()) }
+    if caller.is_inter() {
+        Err(fail(MPI_ERR_COMM, "is an intercommunicator, but the call requires an intracommunicator").value(comm.0))
+    } else {
+        Ok(())
+    }
 }
 
-/// Makes a communicator of the first `nodes` ranks with a topology.
+/// Creates a communicator of the first `nodes` ranks with a topology.
 fn first_ranks(caller: &Caller<'_>, nodes: usize, topology: Topology, new: Out<Comm>) -> Result {
     let rank = caller.comm.rank;
     let made = split(caller, (rank < nodes).then_some(0), rank as c_int)?;
@@ -76,7 +80,7 @@ fn first_ranks(caller: &Caller<'_>, nodes: usize, topology: Topology, new: Out<C
     Ok(())
 }
 
-/// Gives the program the handle of a new communicator with a topology.
+/// Returns the handle of a new communicator with a topology to the program.
 fn put_with(call: &Call<'_>, mut made: Option<CommObject>, topology: Topology, new: Out<Comm>) {
     if let Some(made) = &mut made {
         made.topology = Some(Rc::new(topology));

@@ -1,4 +1,4 @@
-/* Where the length of files is limited, what would make a longer one is an error, or goes without: the process is not
+/* Where the process has a limit on the length of files, what would make a longer one is an error, or goes without: the process is not
    ended by SIGXFSZ.
    ranks 2 3
    not on peers: they are ended */

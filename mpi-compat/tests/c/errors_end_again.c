@@ -2,7 +2,7 @@
    the program has printed is not lost.
    ranks 1 2
    code 7
-   says while the process ends with code 7
+   says another error while the process exits with code 7
    not on peers: what they do is not promised */
 #include "check.h"
 

@@ -1,7 +1,7 @@
 /* A signal handler that ends the job while the process waits in a call: the process ends with that code. An error in the
    exit handler then does not replace it.
    code 9
-   says while the process ends with code 9
+   says another error while the process exits with code 9
    not on peers: what they do is not promised */
 #include "check.h"
 #include <signal.h>

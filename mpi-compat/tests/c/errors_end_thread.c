@@ -1,14 +1,15 @@
 /* A thread has an error while another ends the process, whose exit handler waits for that thread: the process ends with
    the first code.
    code 7
-   says while the process ends with code 7
+   says another error while the process exits with code 7
    not on peers: what they do is not promised */
 #include "check.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static pthread_t thread;
-static volatile int ending;
+static atomic_int ending;
 
 static void *run(void *unused) {
     MPI_Datatype type = MPI_INT;

@@ -1,6 +1,6 @@
 /* The same before MPI_Init, with the error handler that ends the program.
    code any
-   says while the process ends with code
+   says another error while the process exits with code
    not on peers: what they do is not promised */
 #include "check.h"
 

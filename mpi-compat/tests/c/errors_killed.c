@@ -41,9 +41,11 @@ int main(void) {
     OK(MPI_Comm_create_errhandler(handler, &mine));
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, mine));
     if (rank_of(MPI_COMM_WORLD) == 1) {
+        before_end_of(1, MPI_COMM_WORLD);
         raise(SIGKILL);
         return 0;
     }
+    before_end_of(1, MPI_COMM_WORLD);
     LOST(MPI_Recv(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     CHECK(calls_of_handler == 1);
     LOST(MPI_Ssend(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD));

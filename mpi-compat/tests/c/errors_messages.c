@@ -28,7 +28,7 @@ int main(void) {
     expect(MPI_Type_contiguous(-2, MPI_INT, &type), "MPI_Type_contiguous: count is -2");
     expect(MPI_Type_contiguous_c(-2, MPI_INT, &type), "MPI_Type_contiguous_c: count is -2");
     expect(MPI_Group_compare(group, MPI_GROUP_NULL, &n), "group2 (0x108) is MPI_GROUP_NULL");
-    expect(MPI_Group_incl(group, 1, (int[]){9}, &some), "ranks has 9");
+    expect(MPI_Group_incl(group, 1, (int[]){9}, &some), "ranks contains 9");
     expect(MPI_Barrier(MPI_COMM_NULL), "MPI_Barrier");
     return finish();
 }

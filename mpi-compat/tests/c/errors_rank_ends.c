@@ -1,7 +1,7 @@
 /* If a rank calls MPI_Finalize, the error of a rank that waits for it in a collective or a fence names it.
    ranks 2
    code any
-   says the end of the job
+   says the peer has finalized
    not on peers: the ranks wait forever */
 #include "check.h"
 

@@ -29,7 +29,7 @@ int main(void) {
     FAILS(MPI_ERR_REQUEST, MPI_Mrecv(&value, 1, MPI_INT, NULL, NULL) == MPI_SUCCESS ? 0 : MPI_ERR_REQUEST);
     OK(MPI_Isend(&value, 1, MPI_INT, 0, 3, MPI_COMM_SELF, &request));
     int code = MPI_Recv(&got, 0, MPI_INT, 0, 3, MPI_COMM_SELF, NULL);
-    says(code, "MPI_Recv: a message of 4 bytes from rank 0 with tag 3, and the receive has room for 0");
+    says(code, "MPI_Recv: a message from rank 0 with tag 3 has 4 bytes, but the receive buffer has 0");
     OK(MPI_Wait(&request, NULL));
     return finish();
 }

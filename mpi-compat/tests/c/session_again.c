@@ -1,5 +1,6 @@
 /* Sessions one after the other, in a process that never calls MPI_Init.
-   ranks 1 2 4 */
+   ranks 1 2 4
+   not on peers: MPICH sometimes matches messages of two sessions */
 #include "session.h"
 
 int main(void) {

@@ -14,10 +14,10 @@
 enum { LONGEST = 1024 };
 
 /* Between fences, and from start to complete, the target's processor carries out accumulates: packets of 494 elements, the last of
-   which is the notification, and the acknowledgement of each. Under locks a read of each 256 elements and a compare-and-swap of every one,
-   with their answers: there the target takes no part. */
+   which is the notification, and the acknowledgement of each. Under locks, where the target takes no part, two fetch-and-adds of a
+   lock word, and a read and a write of up to 256 elements, with their answers. */
 #define LONG_SUM(elements) (2 * (((elements) + 493) / 494) - 2)
-#define LONG_SUM_LOCKED(elements) (2 * (((elements) + 255) / 256) + 2 * (elements))
+#define LONG_SUM_LOCKED(elements) (4 + 4 * (((elements) + 255) / 256))
 
 /* Packets that all devices of the machine have sent; -1 without any that counts. */
 static long sent(void) {

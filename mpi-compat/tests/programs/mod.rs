@@ -1,11 +1,11 @@
-//! C programs, one for each promise of the standard: tests/c/CHAPTER_PROMISE.c, which check and print what they get.
+//! C programs, one for each guarantee of the standard: tests/c/CHAPTER_PROMISE.c, which check and print their results.
 //! Each is built once, by MPICH's `mpicc_abi` where `ci/peers` has fetched it, and the same binary runs on Farside and
 //! on MPICH with the same output; without MPICH it is built with the header here, and runs on Farside alone. In an
-//! emulated machine (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the next that it knows; with
-//! FARSIDE_TEST_NODES on three or more, since two ranks would share no node.
+//! emulated machine (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the smallest supported number above
+//! that; with FARSIDE_TEST_NODES on three or more, since two ranks would share no node.
 //!
-//! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not
-//! by 0), `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers: REASON`,
+//! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (its nonzero exit
+//! code), `says TEXT` (a text in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers: REASON`,
 //! `not over verbs: REASON`.
 
 mod tool;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-// Relaxed: this counter only hands out numbers of programs, so there is no partner.
+// Relaxed: this counter only distributes program indices, so it pairs with nothing.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
@@ -102,7 +102,7 @@ impl Program {
             _ => &self.ranks[..],
         };
         for ranks in ranks {
-            // The memory of windows is mapped, or operations reach it as messages.
+            // The two configurations: window memory is mapped, or operations on it are messages.
             let memory = if self.name.starts_with("rma") && !self.name.contains("shared") && !quick() {
                 &["none", "unmapped"][..]
             } else {
@@ -125,7 +125,7 @@ impl Program {
                 continue;
             };
             let place = Path::new(compiler).parent().and_then(Path::parent).unwrap();
-            // One file for each rank: the launcher mixes what several ranks write.
+            // One file for each rank, since the launcher interleaves the output of several ranks.
             let output = tempfile::tempdir().unwrap();
             let mut theirs = Marked::new(place.join("bin/mpiexec"));
             theirs.command.env("LD_LIBRARY_PATH", place.join("lib")).args([
@@ -148,10 +148,11 @@ impl Program {
         wrong
     }
 
-    /// Runs it on a device that damages one operation of every rank. Whether it fails; `None` if there was none to damage.
-    /// A damaged program may wait forever, so it has a few seconds; one that is not damaged by then is only slow. A rank
-    /// that sleeps while late data come sees nothing, so a program that ends well has three tries.
-    fn notices(&self, program: &Path, damage: &str) -> Option<bool> {
+    /// Runs the program on a device that damages one operation of every rank. Returns whether the program fails; `None`
+    /// if it has no such operation. A damaged program may hang, so it is ended after a few seconds; a program that is
+    /// undamaged by then is merely slow. A rank that sleeps while delayed data arrive does not notice them, so a
+    /// program that succeeds is run up to three times.
+    fn detects(&self, program: &Path, damage: &str) -> Option<bool> {
         let ranks = self.ranks.iter().max()?.to_string();
         let run = |seconds| {
             let mut run = Marked::new("timeout");
@@ -161,7 +162,7 @@ impl Program {
                 .env("FARSIDE_TEST_FAULT", damage)
                 .env("FARSIDE_LOG", "info");
             let run = run.finish();
-            (run.err.contains("an operation is damaged"), run.code)
+            (run.err.contains("fault injected"), run.code)
         };
         let ends_well = || {
             let (damaged, code) = match run("3") {
@@ -224,7 +225,7 @@ fn built(compiler: Option<&str>) -> &'static Path {
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
                 scope.spawn(|| {
-                    // No partner: this is only a number; the end of the threads publishes the built programs.
+                    // Relaxed: pairs with nothing; joining the threads publishes the built programs.
                     while let Some(program) = programs.get(next.fetch_add(1, Relaxed)) {
                         program.build(&folder, compiler);
                     }
@@ -246,7 +247,7 @@ fn chapter(name: &str) {
         let since = Instant::now();
         wrong.extend(program.run(folder, compiler.as_deref()));
         let took = since.elapsed().as_secs();
-        // A chapter takes minutes in an emulated machine, where a program without output for a long time counts as
+        // A chapter takes minutes in an emulated machine, where a program without output for a long time is treated as
         // hung.
         if quick() && (took >= 3 || reported.elapsed().as_secs() >= 60) {
             let _ = writeln!(std::io::stdout(), "{}: {took} s", program.name);
@@ -256,8 +257,8 @@ fn chapter(name: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Calls under which an operation can be damaged, and the damages. Whether early notifications show depends on the
-/// closing call.
+/// The synchronization calls under which an operation can be damaged, and the kinds of damage. Whether early
+/// notifications are observable depends on the closing call.
 const DAMAGES: [(&str, &[&str]); 4] = [
     ("drop-put:1", PUTS),
     ("double-put:1", PUTS),
@@ -284,9 +285,9 @@ macro_rules! chapters {
     };
 }
 
-/// Every program with windows fails where the device damages one of its operations. Exceptions are programs that share
-/// memory, which operations do not reach, programs that end with an error, and programs that count resources of
-/// thousands of windows and write each of them once.
+/// Every program with windows fails where the device damages one of its operations. Exceptions are programs that only
+/// load and store shared memory, programs that end with an error, and programs that count the resources of thousands of
+/// windows and write each window only once.
 #[test]
 fn damage_is_noticed_by_every_program_of_windows() {
     let folder = built(mpich("damage", "mpicc_abi").as_deref());
@@ -304,7 +305,7 @@ fn damage_is_noticed_by_every_program_of_windows() {
                     let text = std::fs::read_to_string(&program.source).unwrap();
                     for (damage, calls) in DAMAGES {
                         let calls = calls.iter().any(|call| text.contains(call));
-                        let notices = program.notices(&built, damage);
+                        let notices = program.detects(&built, damage);
                         outcomes.lock().unwrap().push((damage, &program.name, calls, notices));
                     }
                 }
@@ -317,8 +318,8 @@ fn damage_is_noticed_by_every_program_of_windows() {
         let missed: Vec<_> = of().filter(|outcome| outcome.3 == Some(false)).map(|outcome| outcome.1).collect();
         let done = of().filter(|outcome| outcome.3.is_some()).count();
         println!("{damage}: in {done} of {} programs", of().count());
-        assert!(missed.is_empty(), "{damage} is not noticed by {missed:?}");
-        // Operations of a program reach the damaged device, except those that are refused.
+        assert!(missed.is_empty(), "{damage} is not detected by {missed:?}");
+        // All operations of a program go through the damaged device, except those that are refused.
         let passed_by: Vec<_> = of().filter(|outcome| outcome.2 && outcome.3.is_none()).map(|o| o.1).collect();
         let refused = ["strict", "proc_null", "nothing", "info"];
         let unexpected = passed_by.iter().find(|name| !refused.iter().any(|part| name.contains(part)));
@@ -328,7 +329,7 @@ fn damage_is_noticed_by_every_program_of_windows() {
 }
 
 /// A rank is killed inside an epoch: the others get the error, before the launcher ends the job three seconds after the
-/// loss, or the default handler ends it. Nothing stays in the folder of shared memory.
+/// loss, or the default handler ends it. No file remains in the shared memory folder.
 #[test]
 fn killed_in_every_kind_of_epoch() {
     const EPOCHS: [&str; 9] =

@@ -1,6 +1,6 @@
-//! A tool that is preloaded: it defines every `MPI_` function of the table, counts its calls and makes them with
-//! `PMPI_`. Its counts must equal those of the program at its own calls, where the linker puts the same functions
-//! before them (`--wrap`).
+//! A preloaded tool defines every `MPI_` function of the table, counts its calls and forwards them to `PMPI_`. Its
+//! counts must equal the number of calls that the program makes, which the same functions count through the linker's
+//! `--wrap`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,6 +1,6 @@
-//! Makes the wrappers of the calls of `src/table.rs` from the prototypes of MPI (each wrapper passes its arguments, by
-//! name, to `call::run`); the functions that complete requests; the `PMPI_` functions; and the names of predefined
-//! handles.
+//! Generates, from the prototypes of MPI, the wrappers of the calls in `src/table.rs` (each wrapper passes its
+//! arguments, by name, to `call::run`); the functions that complete requests; the `PMPI_` functions; and the names of
+//! predefined handles.
 
 #[path = "../src/table.rs"]
 #[allow(dead_code)]
@@ -18,7 +18,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-changed=src/table.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libfarside_verify.so");
-    let out = std::env::var("OUT_DIR").expect("cargo says where to write");
+    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let table = Table::read();
     let write = |name: &str, text: String| {
         std::fs::write(std::path::Path::new(&out).join(name), text)
@@ -91,9 +91,10 @@ fn pmpi(function: &Function) -> String {
     let (name, types, returned) = (&function.name, types.join(", "), returned(function));
     format!(
         "pub unsafe fn {name}({declared}) -> {returned} {{\n    static AT: Symbol = Symbol::new(c\"P{name}\");\n    \
-         // SAFETY: the function of this name has this type in every library of the ABI; what it is given is the
-         // caller's.\n    \
-         unsafe {{ std::mem::transmute::<*mut c_void, unsafe extern \"C-unwind\" fn({types}) -> {returned}>(AT.get())({passed}) }}\n}}\n\n"
+         // SAFETY: the function of this name has this type in every library of the ABI; the caller guarantees the
+         // arguments.\n    \
+         unsafe {{ std::mem::transmute::<*mut c_void, unsafe extern \"C-unwind\" fn({types}) -> \
+         {returned}>(AT.get())({passed}) }}\n}}\n\n"
     )
 }
 
@@ -129,7 +130,7 @@ fn completion(table: &Table, function: &Function) -> Option<String> {
     let name = &function.name;
     let waits = name.starts_with("MPI_Wait");
     let which = name.strip_prefix("MPI_Wait").or_else(|| name.strip_prefix("MPI_Test"))?;
-    // A wait for some requests of a list is a loop of tests.
+    // A wait for some requests of a list is implemented as a loop of tests.
     let (below, call) = match which {
         "" | "all" => (name.clone(), format!("all(list, {}, ", if waits { "std::ptr::null_mut()" } else { "flag" })),
         "any" => ("MPI_Testany".to_owned(), format!("some(list, {waits}, (indx, 0), flag, ")),

@@ -20,7 +20,7 @@ pub enum Value {
     Address(*const c_void),
 }
 
-/// The arguments of one call, by name. Pointers are those of the program, and are read while it is in the call.
+/// The arguments of one call, by name. Pointers are those of the program, and are dereferenced only during the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a>(pub &'a [(&'a str, Value)]);
 
@@ -73,7 +73,7 @@ impl Arguments<'_> {
         if !self.is_list(name) {
             return Vec::new();
         }
-        // SAFETY: the program gives a list of `n`, as the standard requires of this argument.
+        // SAFETY: the program passes a list of `n` elements, as the standard requires of this argument.
         unsafe {
             match self.get(name) {
                 Some(Value::Ints(at)) => (0..n).map(|i| i64::from(*at.add(i))).collect(),
@@ -88,17 +88,17 @@ impl Arguments<'_> {
         ["sendbuf", "recvbuf"].iter().any(|name| self.address(name) == Some(IN_PLACE))
     }
 
-    /// The communicator that the call is for.
+    /// The communicator on which the call is made.
     pub fn comm(&self) -> Option<usize> {
         self.0.iter().find_map(|(name, value)| match (*name, value) {
             ("comm" | "comm_old" | "local_comm" | "intercomm", Value::Handle(comm)) => Some(*comm),
-            // SAFETY: a call that frees a communicator; the program gives the address of its handle.
+            // SAFETY: a call that frees a communicator; the program passes the address of its handle.
             ("comm", Value::Out(at)) if !at.is_null() => Some(unsafe { **at }),
             _ => None,
         })
     }
 
-    /// The window that the call is for, not one that it makes.
+    /// The window on which the call is made, not a window that it creates.
     pub fn win(&self) -> Option<usize> {
         match (self.get("win")?, self.comm()) {
             (Value::Handle(win), _) => Some(win),
@@ -112,8 +112,8 @@ impl Arguments<'_> {
         self.win().map(Object::Win).or_else(|| self.comm().map(Object::Comm))
     }
 
-    /// The communicator that the call has made.
-    pub fn newborn(&self) -> Option<usize> {
+    /// The communicator that the call has created.
+    pub fn created_comm(&self) -> Option<usize> {
         const NAMES: &[&str] =
             &["newcomm", "comm_cart", "comm_graph", "comm_dist_graph", "newintercomm", "newintracomm", "intercomm"];
         // SAFETY: the call has written the handle.
@@ -130,7 +130,7 @@ pub fn info(handle: usize) -> Vec<(String, String)> {
     let text =
         |bytes: &[u8]| String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or(&[])).into_owned();
     let mut keys = 0;
-    // SAFETY: it writes one number.
+    // SAFETY: the function writes one number.
     unsafe { pmpi::MPI_Info_get_nkeys(handle, &raw mut keys) };
     for n in 0..keys {
         let (mut key, mut value) = ([0u8; 257], [0u8; 1025]);

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! A call of the program: the ranks exchange and compare records of it; then it continues to `PMPI_`, or the error
-//! handler is called.
+//! A call of the program: the ranks exchange and compare records of it; then the call continues to `PMPI_`, or the
+//! error handler is called.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::exchange::Pending;
 use crate::names::NAMES;
 use crate::pmpi::{self, COMM_NULL, WIN_NULL, class};
 use crate::record::Record;
-use crate::say::{self, tell};
+use crate::say::{self, report};
 use crate::shadow::{self, Object, Shadow};
 use crate::table::{CALLS, Data, Form};
 use crate::{describe, leaders, level, local, requests};
 
-/// Checks a call, and makes it with `go` if it is correct.
+/// Checks a call, and makes it by `go` if it is correct.
 ///
 /// # Safety
 /// The arguments are those of the function with the number `call` in `NAMES`.
@@ -27,9 +27,9 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
     if matches!(row.data, Data::Message | Data::Access | Data::Local | Data::Lock | Data::Ranks) {
         return match local::fault(name, row.data, &args) {
             Some((class, text)) => {
-                local::tell(name, &args, &text);
+                local::report(name, &args, &text);
                 match args.object() {
-                    // The session of a group is unknown here, so there is no error handler to call.
+                    // The verifier does not know the session of a group, so there is no error handler to call.
                     None if local::world().is_none() => class as c_int,
                     object => handler(object, class),
                 }
@@ -50,7 +50,7 @@ pub unsafe fn run(call: usize, args: &[(&str, Value)], go: &mut dyn FnMut() -> c
         Ok(code) => code,
         Err(code) => {
             say::write(&format!(
-                "VERIFY {}: the exchange between the ranks has failed: {}",
+                "VERIFY {}: exchanging the records of the call failed: {}",
                 name.to_uppercase(),
                 error_text(code)
             ));
@@ -80,35 +80,35 @@ fn checked(
     let mut pending = shadow.start(record.bytes(), with)?;
     if form == Form::Started && shadow.places.len() > 1 {
         if let Some((class, text)) = fault {
-            // The other ranks learn of the error when they complete the call.
-            tell(name, shadow.rank(), &text);
+            // The other ranks get the error when they complete the call.
+            report(name, shadow.rank(), &text);
             return Ok(handler(Some(object), class));
         }
         let duplicate = if name.starts_with("MPI_Comm_idup") { shadow.duplicate()? } else { None };
         let code = go();
         if let (0, Some(request)) = (code, args.out("request")) {
-            let newborn = name
+            let created_comm = name
                 .starts_with("MPI_Comm_idup")
                 .then(|| (args.out("newcomm").unwrap_or_default() as usize, duplicate));
             // SAFETY: the call has written its request.
             requests::add(
                 unsafe { *request },
-                requests::Check { name: name.to_owned(), object, pending, newborn, verified: false },
+                requests::Check { name: name.to_owned(), object, pending, created_comm, verified: false },
             );
         }
         return Ok(code);
     }
     pending.finish(name)?;
-    let mut records = match verdict(name, object, &pending) {
+    let mut records = match compare_records(name, object, &pending) {
         Ok(records) => records,
         Err(code) => return Ok(code),
     };
     if name == "MPI_Intercomm_create" {
-        // The leaders of both groups have compared their records; each tells its group the result.
+        // The leaders of both groups have compared their records; each distributes the result in its group.
         let fault = leaders::fault(name, args, &shadow, &record)?;
         let mut pending = shadow.start(Record { call: call as i64, fault, ..Record::default() }.bytes(), None)?;
         pending.finish(name)?;
-        records = match verdict(name, object, &pending) {
+        records = match compare_records(name, object, &pending) {
             Ok(records) => records,
             Err(code) => return Ok(code),
         };
@@ -123,20 +123,24 @@ fn checked(
     Ok(code)
 }
 
-/// The ranks of the group that a call is for.
+/// The ranks of the group argument of a call.
 fn members(record: &Record) -> Vec<usize> {
     let group = record.value("group").map_or(&[][..], |same| &same.values);
     group.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect()
 }
 
-/// Compares the records of all ranks. On an error each rank reports its own part, and the error handler is called.
-pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Option<Record>>, c_int> {
+/// Compares the records of all ranks. On an error each rank reports its own complaint, and the error handler is called.
+pub fn compare_records(name: &str, object: Object, pending: &Pending) -> Result<Vec<Option<Record>>, c_int> {
     let shadow = &pending.shadow;
     let mut records = Vec::with_capacity(pending.got.len());
     for (at, bytes) in pending.got.iter().enumerate() {
         let record = bytes.as_ref().map(|bytes| Record::parse(bytes));
         if record == Some(None) {
-            tell(name, shadow.rank(), &format!("rank {} sent a malformed record of its call", shadow.places[at].rank));
+            report(
+                name,
+                shadow.rank(),
+                &format!("rank {} sent a malformed record of its call", shadow.places[at].rank),
+            );
             return Err(handler(Some(object), class::INTERN));
         }
         records.push(record.flatten());
@@ -144,7 +148,7 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
     let all = CallRecords { places: &shadow.places, records: &records, inter: shadow.inter };
     let complaints = compare(&all);
     let Some(first) = complaints.first() else { return Ok(records) };
-    if let Some(mine) = complaints.iter().find(|complaint| complaint.speaker == shadow.me) {
+    if let Some(mine) = complaints.iter().find(|complaint| complaint.reporter == shadow.me) {
         let rank = if mine.about == "inter" { " (INTERCOMM)".into() } else { format!("({})", shadow.rank()) };
         let mut lines = format!("VERIFY {}{rank}: {}", name.to_uppercase(), mine.text);
         if level::get() >= 2 {
@@ -156,14 +160,14 @@ pub fn verdict(name: &str, object: Object, pending: &Pending) -> Result<Vec<Opti
     Err(handler(Some(object), first.class))
 }
 
-/// The longer text of level 2: the rule, the values given, and the number of the call.
+/// The explanation of level 2: the rule, the values passed, and the number of the call.
 fn explanation(name: &str, object: Object, why: &str, complaints: usize, pending: &Pending) -> String {
     let ranks = pending.got.iter().flatten().count();
     let number = pending.number().map_or_else(|| "a call".to_owned(), |number| format!("call {number}"));
     let started = names_form(name) == Form::Started;
     let end = format!(
         "It was {number} on {}, of {ranks} ranks, {complaints} complaint{} in all; it was {}.",
-        shown(object),
+        object_name(object),
         if complaints == 1 { "" } else { "s" },
         if started { "started" } else { "not made" }
     );
@@ -188,10 +192,10 @@ fn names_form(name: &str) -> Form {
 }
 
 /// The name that the program has given a communicator or window.
-fn shown(object: Object) -> String {
+fn object_name(object: Object) -> String {
     let (mut text, mut length) = ([0u8; 129], 0);
     let at = text.as_mut_ptr().cast();
-    // SAFETY: the buffer has the greatest length of the ABI, and a byte more.
+    // SAFETY: the buffer has the maximum length of the ABI plus one byte.
     let kind = unsafe {
         match object {
             Object::Comm(comm) => (pmpi::MPI_Comm_get_name(comm, at, &raw mut length), "a communicator").1,
@@ -206,7 +210,7 @@ fn shown(object: Object) -> String {
 
 fn error_text(code: c_int) -> String {
     let (mut text, mut length) = ([0u8; 513], 0);
-    // SAFETY: the buffer has the greatest length of the ABI, and a byte more.
+    // SAFETY: the buffer has the maximum length of the ABI plus one byte.
     unsafe { pmpi::MPI_Error_string(code, text.as_mut_ptr().cast(), &raw mut length) };
     String::from_utf8_lossy(&text[..length.clamp(0, 512) as usize]).into_owned()
 }
@@ -214,7 +218,7 @@ fn error_text(code: c_int) -> String {
 /// Calls the error handler of an object, or of `MPI_COMM_SELF`, and returns the error code.
 pub fn handler(object: Option<Object>, class: i64) -> c_int {
     let code = class as c_int;
-    // SAFETY: the object is one of the program.
+    // SAFETY: the object belongs to the program.
     unsafe {
         match object {
             Some(Object::Comm(comm)) => pmpi::MPI_Comm_call_errhandler(comm, code),
@@ -225,7 +229,7 @@ pub fn handler(object: Option<Object>, class: i64) -> c_int {
     code
 }
 
-/// Makes the shadow of the communicator or window that the call has made.
+/// Creates the shadow of the communicator or window that the call has created.
 fn after(
     name: &str,
     data: Data,
@@ -237,7 +241,7 @@ fn after(
         // SAFETY: the call has written the window.
         let Some(win) = args.out("win").map(|win| unsafe { *win }) else { return Ok(()) };
         let comm = args.comm().unwrap_or(COMM_NULL);
-        let mine = shadow::born(Object::Win(win), comm, Some(shadow), name)?;
+        let mine = shadow::create(Object::Win(win), comm, Some(shadow), name)?;
         let note = |record: &Option<Record>| match record.as_ref().map(|record| &record.note[..]) {
             Some([size, unit]) => (*size, *unit),
             _ => (-1, 1),
@@ -245,11 +249,11 @@ fn after(
         let _ = mine.exposed.set(records.iter().map(note).collect());
         return Ok(());
     }
-    match args.newborn() {
+    match args.created_comm() {
         None | Some(COMM_NULL) => {}
         Some(comm) => {
             let parent = name.contains("dup").then_some(&**shadow);
-            shadow::born(Object::Comm(comm), comm, parent, name)?;
+            shadow::create(Object::Comm(comm), comm, parent, name)?;
         }
     }
     Ok(())

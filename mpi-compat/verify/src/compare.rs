@@ -1,5 +1,5 @@
-//! The checks between ranks: a pure function of the records of all ranks, so that all ranks get the same result, and
-//! all call the error handler.
+//! The checks between ranks: a pure function of the records of all ranks, so all ranks get the same result and all call
+//! the error handler.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ pub struct GroupRank {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
     /// The rank that reports it, as an index into the records.
-    pub speaker: usize,
+    pub reporter: usize,
     pub class: i64,
     pub text: String,
-    /// Its subject: the name of a value, or "call", "size", "signature", "edge", "fault".
+    /// The subject of the complaint: the name of a value, or "call", "size", "signature", "edge", "fault".
     pub about: String,
-    /// The longer text of level 2.
+    /// The explanation of level 2.
     pub why: String,
 }
 
@@ -40,7 +40,7 @@ impl CallRecords<'_> {
         self.records.iter().enumerate().filter_map(|(at, record)| Some((at, self.places[at], record.as_ref()?)))
     }
 
-    /// The name of a rank in a text that another rank reports.
+    /// The name of a rank in the report of another rank.
     fn name(&self, of: GroupRank, to: GroupRank) -> String {
         if of.side == to.side { of.rank.to_string() } else { format!("{} of the other group", of.rank) }
     }
@@ -79,8 +79,8 @@ fn calls(all: &CallRecords<'_>) -> Vec<Complaint> {
     );
     let others = all.ranks().filter(|(_, _, record)| record.call != reference.call);
     others
-        .map(|(speaker, place, _)| Complaint {
-            speaker,
+        .map(|(reporter, place, _)| Complaint {
+            reporter,
             class: class::NOT_SAME,
             text: format!(
                 "call inconsistent with call to {} by {}",
@@ -95,20 +95,20 @@ fn calls(all: &CallRecords<'_>) -> Vec<Complaint> {
 
 fn faults(all: &CallRecords<'_>) -> Vec<Complaint> {
     all.ranks()
-        .filter_map(|(speaker, _, record)| {
+        .filter_map(|(reporter, _, record)| {
             let (class, text) = record.fault.clone()?;
-            Some(Complaint { speaker, class, text, about: "fault".into(), why: String::new() })
+            Some(Complaint { reporter, class, text, about: "fault".into(), why: String::new() })
         })
         .collect()
 }
 
-/// Values that must be the same: on all ranks, or where groups may differ, in each group.
+/// Checks values that must be the same on all ranks or, where groups may differ, in each group.
 fn values(all: &CallRecords<'_>) -> Vec<Complaint> {
     let Some((_, _, any)) = all.ranks().next() else { return Vec::new() };
     for name in any.same.iter().map(|same| same.name.as_str()).filter(|name| *name != "group") {
         let whole = matches!(name, "op" | "tag" | "signature");
         let mut found = Vec::new();
-        for (speaker, place, record) in all.ranks() {
+        for (reporter, place, record) in all.ranks() {
             let reference = all.ranks().find(|(_, other, _)| whole || other.side == place.side);
             let Some((_, first, reference)) = reference else { continue };
             let (Some(mine), Some(theirs)) = (record.value(name), reference.value(name)) else { continue };
@@ -121,7 +121,7 @@ fn values(all: &CallRecords<'_>) -> Vec<Complaint> {
             };
             if !good {
                 found.push(Complaint {
-                    speaker,
+                    reporter,
                     class: if name == "signature" { class::TYPE } else { class::NOT_SAME },
                     text: format!("{} inconsistent with {} of {}", mine.text, theirs.text, all.name(first, place)),
                     about: name.into(),
@@ -136,13 +136,14 @@ fn values(all: &CallRecords<'_>) -> Vec<Complaint> {
     Vec::new()
 }
 
-/// A rank that is left out of a split gives `MPI_UNDEFINED` in place of the kind.
+/// A rank that does not participate in a split passes `MPI_UNDEFINED` in place of the split type.
 fn undefined(mine: &crate::record::SharedValue, theirs: &crate::record::SharedValue) -> bool {
     let none = i64::from(crate::pmpi::UNDEFINED);
     mine.values == [none] || theirs.values == [none]
 }
 
-/// In the group of the root one rank gives `MPI_ROOT` and the others `MPI_PROC_NULL`; the other group gives its rank.
+/// In the root's group one rank passes `MPI_ROOT` and the others `MPI_PROC_NULL`; the other group passes the rank of
+/// the root.
 fn root_of_inter(all: &CallRecords<'_>, place: GroupRank) -> bool {
     let root = |record: &Record| record.value("root").and_then(|same| same.values.first().copied());
     let roots: Vec<_> = all.ranks().filter(|(_, _, record)| root(record) == Some(ROOT)).collect();
@@ -150,12 +151,12 @@ fn root_of_inter(all: &CallRecords<'_>, place: GroupRank) -> bool {
     match roots[..] {
         [(_, it, _)] if it.side == place.side => mine == Some(if it == place { ROOT } else { crate::pmpi::PROC_NULL }),
         [(_, it, _)] => mine == Some(it.rank),
-        // There is no root, or several: every rank that could be the root reports it.
+        // There is no root or more than one: every rank that could be the root reports it.
         _ => mine.is_some_and(|root| root >= 0),
     }
 }
 
-/// The rule of a value, and the ranks that gave each of its values.
+/// The rule for a value, and the ranks that passed each value.
 fn spread(all: &CallRecords<'_>, name: &str) -> String {
     let mut by_value = BTreeMap::<&str, Vec<String>>::new();
     for (_, place, record) in all.ranks() {
@@ -173,10 +174,10 @@ fn list(ranks: &[String]) -> String {
     format!("{}{}", some.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
 }
 
-/// The members of a group must all give that group; other ranks may give another one.
+/// All members of a group must pass that group; other ranks may pass another group.
 fn groups(all: &CallRecords<'_>) -> Vec<Complaint> {
     let mut found = Vec::new();
-    for (speaker, place, record) in all.ranks() {
+    for (reporter, place, record) in all.ranks() {
         let Some(mine) = record.value("group") else { continue };
         let differs = all.ranks().find(|(_, other, record)| {
             other.side == place.side
@@ -186,7 +187,7 @@ fn groups(all: &CallRecords<'_>) -> Vec<Complaint> {
         if let Some((_, other, theirs)) = differs {
             let theirs = theirs.value("group").map_or("", |same| same.text.as_str());
             found.push(Complaint {
-                speaker,
+                reporter,
                 class: class::GROUP,
                 text: format!("{} inconsistent with {theirs} of {}", mine.text, other.rank),
                 about: "group".into(),
@@ -197,7 +198,7 @@ fn groups(all: &CallRecords<'_>) -> Vec<Complaint> {
     found
 }
 
-/// Compares the data that each rank sends to each other rank with the data that this one expects.
+/// Compares the data that each rank sends to each other rank with the data that the receiver expects.
 fn pairs(all: &CallRecords<'_>) -> Vec<Complaint> {
     let mut found = Vec::new();
     for (from_at, from, sender) in all.ranks() {
@@ -206,7 +207,7 @@ fn pairs(all: &CallRecords<'_>) -> Vec<Complaint> {
             let (expected, expected_one) = receiver.recvs.of(from.rank);
             let names = (all.name(to, from), all.name(from, to));
             let by_receiver = matches!(data(sender), Data::Bcast | Data::Scatter);
-            let speaker = if by_receiver { to_at } else { from_at };
+            let reporter = if by_receiver { to_at } else { from_at };
             let neighbours = matches!(data(sender), Data::NeighborAllgather | Data::NeighborAlltoall | Data::Edges);
             let sum = |blocks: &[Block]| blocks.iter().map(|block| block.size).fold(0i64, i64::wrapping_add);
             let (send_size, recv_size) = (sum(&sent), sum(&expected));
@@ -254,7 +255,7 @@ fn pairs(all: &CallRecords<'_>) -> Vec<Complaint> {
                 })
             };
             if let Some((class, text, about)) = complaint {
-                let (from, to) = (all.name(from, all.places[speaker]), all.name(to, all.places[speaker]));
+                let (from, to) = (all.name(from, all.places[reporter]), all.name(to, all.places[reporter]));
                 let why = match about {
                     "edge" => crate::explain::rule("edge").to_owned(),
                     _ => format!(
@@ -264,11 +265,11 @@ fn pairs(all: &CallRecords<'_>) -> Vec<Complaint> {
                         expected.first().map_or_else(String::new, kind),
                     ),
                 };
-                found.push(Complaint { speaker, class, text, about: about.into(), why });
+                found.push(Complaint { reporter, class, text, about: about.into(), why });
             }
         }
     }
-    found.sort_by_key(|complaint| complaint.speaker);
+    found.sort_by_key(|complaint| complaint.reporter);
     found
 }
 
@@ -318,8 +319,8 @@ fn inter_sizes(all: &CallRecords<'_>) -> Vec<Complaint> {
     if a.2 == b.2 {
         return Vec::new();
     }
-    let complaint = |(speaker, name, mine): (usize, &str, i64), theirs: i64| Complaint {
-        speaker,
+    let complaint = |(reporter, name, mine): (usize, &str, i64), theirs: i64| Complaint {
+        reporter,
         class: class::TRUNCATE,
         text: format!("{name}={mine} != reducesize={theirs}"),
         about: "inter".into(),
@@ -345,28 +346,28 @@ mod tests {
         ((0..ranks as i64).map(|rank| GroupRank { side: 0, rank }).collect(), vec![Some(record); ranks])
     }
 
-    fn speakers(places: &[GroupRank], records: &[Option<Record>]) -> Vec<usize> {
+    fn reporters(places: &[GroupRank], records: &[Option<Record>]) -> Vec<usize> {
         let found = compare(&CallRecords { places, records, inter: false });
-        found.into_iter().map(|complaint| complaint.speaker).collect()
+        found.into_iter().map(|complaint| complaint.reporter).collect()
     }
 
     #[test]
     fn an_error_of_one_rank_is_found_for_every_rank_and_size() {
         for ranks in 1..20 {
             let (places, records) = alltoallv(ranks);
-            assert!(speakers(&places, &records).is_empty());
+            assert!(reporters(&places, &records).is_empty());
             for wrong in 0..ranks {
                 let mut changed = records.clone();
                 let Some(Blocks::Each(list)) = changed[wrong].as_mut().map(|record| &mut record.sends) else {
                     panic!()
                 };
                 list[ranks - 1].size = 9;
-                assert_eq!(speakers(&places, &changed), [wrong]);
+                assert_eq!(reporters(&places, &changed), [wrong]);
                 changed = records.clone();
                 changed[wrong].as_mut().unwrap().same[0].values = vec![1];
                 // All other ranks are compared with rank 0.
                 let others: Vec<_> = (1..ranks).collect();
-                assert_eq!(speakers(&places, &changed), if wrong == 0 { others } else { vec![wrong] });
+                assert_eq!(reporters(&places, &changed), if wrong == 0 { others } else { vec![wrong] });
             }
         }
     }
@@ -384,7 +385,7 @@ mod tests {
             for at in 0..3 {
                 let mut changed = records.clone();
                 changed[at] = Some(record.clone());
-                let _ = speakers(&places, &changed);
+                let _ = reporters(&places, &changed);
             }
         }
     }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Makes the record of a call, and finds the errors that this rank can see alone.
+//! Creates the record of a call, and detects the errors that are visible at this rank alone.
 
 use std::ffi::c_int;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -16,7 +16,7 @@ use crate::shadow::Shadow;
 use crate::table::{Data, Row};
 use crate::types;
 
-/// An error that this rank sees alone: its class and text.
+/// An error that is visible at this rank alone: its class and text.
 pub type Fault = Option<(i64, String)>;
 
 /// The record of a call.
@@ -96,7 +96,7 @@ pub fn braces(values: &[i64]) -> String {
     format!("{{{}{}}}", some.join(","), if values.len() > 16 { ",.." } else { "" })
 }
 
-/// Makes the record of a call.
+/// Creates the record of a call.
 pub struct Describe<'a> {
     pub args: &'a Arguments<'a>,
     pub shadow: &'a Shadow,
@@ -117,7 +117,7 @@ impl Describe<'_> {
         }
     }
 
-    /// The root, whether this rank is the root, and whether it takes part in the call.
+    /// The root, whether this rank is the root, and whether it participates in the call.
     fn root(&self) -> (i64, bool, bool) {
         let root = self.args.int("root").unwrap_or(0);
         if self.shadow.inter {
@@ -198,8 +198,8 @@ impl Describe<'_> {
                     self.fault(class::DISP, format!("disp_unit={unit} <= 0"));
                 }
                 self.record.note = vec![size, unit];
-                self.promised("same_size", "size", size);
-                self.promised("same_disp_unit", "disp_unit", unit);
+                self.asserted_by_hint("same_size", "size", size);
+                self.asserted_by_hint("same_disp_unit", "disp_unit", unit);
             }
             _ => {}
         }
@@ -214,8 +214,8 @@ impl Describe<'_> {
         }
     }
 
-    /// A value of a window that is the same on all ranks if the program promises this with a hint.
-    fn promised(&mut self, hint: &str, name: &str, value: i64) {
+    /// A value of a window that must be the same on all ranks if the program asserts this by a hint.
+    fn asserted_by_hint(&mut self, hint: &str, name: &str, value: i64) {
         let hints = self.args.handle("info").map(info).unwrap_or_default();
         if hints.iter().any(|(key, given)| key == hint && given == "true") {
             let text = format!("{name} {value}");
@@ -225,7 +225,7 @@ impl Describe<'_> {
 
     fn only_root(&mut self, buffer: &str, in_place: bool, is_root: bool) {
         if in_place && !is_root {
-            self.fault(class::BUFFER, format!("{buffer} is MPI_IN_PLACE, which only the root may give"));
+            self.fault(class::BUFFER, format!("{buffer} is MPI_IN_PLACE, which only the root may pass"));
         }
     }
 
@@ -275,7 +275,7 @@ impl Describe<'_> {
         let each = all.iter().enumerate().map(|(i, count)| {
             let handle = types.get(i).map_or(datatype, |handle| *handle as usize);
             let block = self.block(*count, handle, &format!("{counts}[{i}]"), "datatype");
-            // Calls with a type for each block have displacements in bytes.
+            // In calls with a type for each block, displacements are in bytes.
             let faulty = self.record.fault.is_some();
             let step = if types.is_empty() && !faulty { types::extent(handle).1 } else { 1 };
             (displacements.get(i).copied().unwrap_or(0).wrapping_mul(step), *count, handle, block)
@@ -299,7 +299,7 @@ impl Describe<'_> {
         Blocks::List(parts.first().map(|part| (rank, part.3)).into_iter().collect())
     }
 
-    /// Checks addresses: no data is at NULL, and parts that are received do not overlap.
+    /// Checks addresses: data must not be at NULL, and received blocks must not overlap.
     pub fn memory(&mut self, side: &str, receives: bool, parts: &[(i64, i64, usize, Block)], each: bool) {
         if self.record.fault.is_some() {
             return;
@@ -319,7 +319,7 @@ impl Describe<'_> {
         }
         if let Some((a, b)) = types::overlap(&parts) {
             let text = if a == b {
-                format!("{buffer}: the elements that a type receives overlap")
+                format!("{buffer}: the datatype has overlapping elements in a receive buffer")
             } else {
                 format!("{buffer}: the parts from {} and {} overlap", a.min(b), a.max(b))
             };
@@ -356,7 +356,7 @@ impl Describe<'_> {
     /// The ranks of a group, all of which are in the communicator.
     fn group(&mut self, comm: usize, group: usize) {
         let (mut whole, mut size) = (0usize, 0);
-        // SAFETY: they write a handle and a number.
+        // SAFETY: the functions write a handle and a number.
         unsafe {
             pmpi::MPI_Comm_group(comm, &raw mut whole);
             pmpi::MPI_Group_size(group, &raw mut size);

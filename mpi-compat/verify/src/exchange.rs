@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The exchange of records for one call, over the shadow of its communicator.
+//! The exchange of the records of one call, over the shadow of its communicator.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::level;
 use crate::pmpi::{self, BYTE, Status};
-use crate::say::tell;
+use crate::say::report;
 use crate::shadow::{Shadow, lock, ok};
 
 /// The maximum number of calls in progress on one communicator: tags stay below 32767, the smallest bound that the
@@ -17,7 +17,7 @@ const CALLS: c_int = 8192;
 /// The maximum wait, after an error, until the other ranks have reported it too.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
-/// A wait for other ranks: it polls, then yields, then sleeps between polls.
+/// State of a wait for other ranks, which polls, then yields, then sleeps between polls.
 pub struct Wait {
     pub since: Instant,
     turns: u32,
@@ -29,7 +29,7 @@ impl Wait {
         Self { since: Instant::now(), turns: 0, reported: false }
     }
 
-    /// Waits a moment. Returns true once, when it is time to report the ranks for which this one waits.
+    /// Backs off. Returns true once, when it is time to report the ranks for which this rank waits.
     pub fn turn(&mut self) -> bool {
         self.turns += 1;
         match self.turns {
@@ -43,7 +43,7 @@ impl Wait {
     }
 
     pub fn time(&self) -> String {
-        format!("{:.1} s so far", self.since.elapsed().as_secs_f32())
+        format!("for {:.1} s", self.since.elapsed().as_secs_f32())
     }
 }
 
@@ -53,7 +53,7 @@ impl Shadow {
     pub fn start(self: &Arc<Self>, bytes: Vec<u8>, with: Option<(Vec<usize>, c_int)>) -> Result<Pending, c_int> {
         let (ranks, tag) = match with {
             Some((ranks, tag)) => (ranks, 2 * CALLS + tag.rem_euclid(CALLS)),
-            // No partner: the count alone is shared between threads.
+            // Relaxed: pairs with nothing, since only the count is shared between threads.
             None => ((0..self.places.len()).collect(), self.next.fetch_add(1, Ordering::Relaxed).rem_euclid(CALLS)),
         };
         self.exchange(bytes, ranks, tag)
@@ -65,7 +65,7 @@ impl Shadow {
         for peer in ranks.iter().filter(|peer| **peer != self.me) {
             let mut request = pmpi::REQUEST_NULL;
             let copy = bytes.clone();
-            // SAFETY: the bytes stay in the outbox until the request has completed.
+            // SAFETY: the outbox owns the bytes until the request has completed.
             ok(unsafe {
                 pmpi::MPI_Isend(
                     copy.as_ptr().cast(),
@@ -106,12 +106,12 @@ impl Pending {
         self.ranks.iter().copied().filter(|rank| self.got[*rank].is_none())
     }
 
-    /// Receives the records that have arrived; returns true if none is missing. Each missing rank is probed by its
-    /// number, since calls of other ranks may have the same tag.
+    /// Receives the records that have arrived; returns true if none is missing. Each missing rank is probed
+    /// individually, since calls of other ranks may have the same tag.
     pub fn progress(&mut self) -> Result<bool, c_int> {
         for peer in self.missing().collect::<Vec<_>>() {
             let (mut flag, mut message, mut status) = (0, pmpi::MESSAGE_NULL, Status::default());
-            // SAFETY: each is written where it lies, and the bytes are as many as the message has.
+            // SAFETY: the outputs are local variables, and the buffer has the length of the message.
             unsafe {
                 let comm = self.shadow.comm;
                 let source = peer as c_int;
@@ -129,7 +129,7 @@ impl Pending {
         Ok(self.missing().next().is_none())
     }
 
-    /// Waits for all records, and reports once, if that takes long, the ranks that are missing.
+    /// Waits for all records; if that takes long, reports the missing ranks once.
     pub fn finish(&mut self, name: &str) -> Result<(), c_int> {
         let mut wait = Wait::new();
         while !self.progress()? {
@@ -151,7 +151,7 @@ impl Pending {
         let ranks: Vec<_> = ranks.collect();
         let more = self.missing().count() - ranks.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        tell(name, shadow.rank(), &format!("waits for the call of {}{more}, {}", ranks.join(", "), wait.time()));
+        report(name, shadow.rank(), &format!("waits for the call of {}{more}, {}", ranks.join(", "), wait.time()));
     }
 
     /// After an error: waits until the others have reported it too, at most [`SETTLE`].

@@ -12,7 +12,7 @@ use crate::record::{Block, Blocks};
 
 pub fn cart_dimensions(comm: usize) -> i64 {
     let mut dimensions = 0;
-    // SAFETY: it writes one number.
+    // SAFETY: the function writes one number.
     unsafe { pmpi::MPI_Cartdim_get(comm, &raw mut dimensions) };
     dimensions.into()
 }
@@ -91,9 +91,10 @@ impl Describe<'_> {
                 };
                 if count(node, to) != count(to, node) && level::get() >= 2 && self.shadow.rank() == 0 {
                     let text = format!(
-                        "the graph has an edge from {node} to {to} but none back, which collectives on it need"
+                        "the graph has an edge from {node} to {to} but none in the other direction, which \
+                         neighbourhood collectives need"
                     );
-                    return crate::say::tell(NAMES[self.record.call as usize].0, 0, &text);
+                    return crate::say::report(NAMES[self.record.call as usize].0, 0, &text);
                 }
             }
         }
@@ -108,7 +109,7 @@ impl Describe<'_> {
         } else if nodes > size {
             self.fault(
                 class::DIMS,
-                format!("dims {} has {nodes} places, but the communicator has {size} ranks", braces(&dims)),
+                format!("dims {} has {nodes} positions, but the communicator has {size} ranks", braces(&dims)),
             );
         }
     }
@@ -120,7 +121,7 @@ fn neighbours(comm: usize) -> Option<(Vec<i64>, Vec<i64>)> {
     const GRAPH: c_int = 212;
     let wide = |list: Vec<c_int>| list.into_iter().map(i64::from).collect::<Vec<_>>();
     let (mut kind, mut rank) = (0, 0);
-    // SAFETY: here and below numbers are written, and lists that are as long as was asked.
+    // SAFETY: here and below the functions write numbers, and lists of the requested length.
     unsafe {
         pmpi::MPI_Topo_test(comm, &raw mut kind);
         match kind {

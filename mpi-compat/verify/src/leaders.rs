@@ -6,8 +6,8 @@ use crate::pmpi::class;
 use crate::record::Record;
 use crate::shadow::{self, Object, Shadow};
 
-/// Exchanges records with the other leader over their common communicator, if this rank is a leader. The caller tells
-/// its group the fault.
+/// Exchanges records with the other leader over their common communicator, if this rank is a leader. The caller
+/// distributes the error in its group.
 pub fn fault(name: &str, args: &Arguments<'_>, local: &Shadow, record: &Record) -> Result<Fault, i32> {
     if args.int("local_leader") != Some(local.rank()) {
         return Ok(None);

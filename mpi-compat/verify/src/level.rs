@@ -1,14 +1,14 @@
-//! The level of checks, set by `FARSIDE_VERIFY` and `MPI_Pcontrol`, and the time after which a rank reports that it
-//! waits.
+//! The level of checks, set by `FARSIDE_VERIFY` and `MPI_Pcontrol`, and the time after which a waiting rank reports the
+//! wait.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// The level; -1, which works as 0, until MPI or a session has started.
+/// The level; -1, which acts like 0, until MPI or a session has started.
 static LEVEL: AtomicI32 = AtomicI32::new(-1);
 
-/// Whether nothing is checked.
+/// Whether checks are disabled.
 pub fn off() -> bool {
     LEVEL.load(Ordering::Relaxed) <= 0
 }

@@ -2,14 +2,14 @@
 #![allow(missing_docs)] // exports are the standard's functions
 #![allow(unreachable_pub)] // wrappers are generated as public functions
 //! `libfarside_verify.so`: checks what MPI leaves unchecked, between the ranks of each collective call. It is preloaded
-//! under any library of the MPI 5.0 standard ABI, takes `MPI_` calls, and makes them by `PMPI_` (Traeff, Worringen:
-//! Verifying Collective MPI Calls, EuroPVM/MPI 2004).
+//! under any library of the MPI 5.0 standard ABI, intercepts `MPI_` calls, and forwards them to `PMPI_` (Traeff,
+//! Worringen: Verifying Collective MPI Calls, EuroPVM/MPI 2004).
 //!
-//! `table` lists the calls and the checks of each; the build script makes a wrapper of each, in all its forms. `call`
-//! runs one: `describe` makes its record and finds the errors that one rank sees alone, `exchange` sends the record to
-//! all ranks, and `compare`, a pure function of all records, finds the rest: so all ranks get one result, and all call
-//! the error handler. A non-blocking call sends its record when it starts, and is compared when its request completes
-//! (`requests`).
+//! `table` lists the calls and the checks of each; the build script generates a wrapper of each, in all its forms.
+//! `call` runs a call: `describe` creates its record and detects the errors that are visible at one rank alone,
+//! `exchange` sends the record to all ranks, and `compare`, a pure function of all records, detects the other errors:
+//! so all ranks get the same result, and all call the error handler. A non-blocking call sends its record when it
+//! starts, and is compared when its request completes (`requests`).
 //!
 //! A call costs one message to each other rank of its communicator.
 
@@ -34,7 +34,7 @@ mod start;
 mod table;
 mod types;
 
-/// Made from the tables.
+/// Generated from the tables.
 mod names {
     use crate::table::Form;
     include!(concat!(env!("OUT_DIR"), "/names.rs"));

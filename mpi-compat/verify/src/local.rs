@@ -14,16 +14,16 @@ use crate::table::Data;
 use crate::types;
 
 /// Reports an error of this rank in one line.
-pub fn tell(name: &str, args: &Arguments<'_>, text: &str) {
+pub fn report(name: &str, args: &Arguments<'_>, text: &str) {
     if let Some(window) = args.win().map(Object::Win).and_then(shadow::known) {
-        return say::tell(name, window.rank(), text);
+        return say::report(name, window.rank(), text);
     }
     let mut rank = 0;
     match args.comm().or_else(world) {
         Some(comm) => {
-            // SAFETY: it writes one number; the call has checked the communicator, or it is the world.
+            // SAFETY: the function writes one number; the call has checked the communicator, or it is `MPI_COMM_WORLD`.
             unsafe { pmpi::MPI_Comm_rank(comm, &raw mut rank) };
-            say::tell(name, i64::from(rank), text);
+            say::report(name, i64::from(rank), text);
         }
         None => say::write(&format!("VERIFY {}: {text}", name.to_uppercase())),
     }
@@ -32,7 +32,7 @@ pub fn tell(name: &str, args: &Arguments<'_>, text: &str) {
 /// `MPI_COMM_WORLD`, if the program has called `MPI_Init`.
 pub fn world() -> Option<usize> {
     let (mut initialized, mut finalized) = (0, 0);
-    // SAFETY: each writes one number, at any time.
+    // SAFETY: each function writes one number and may be called at any time.
     unsafe {
         pmpi::MPI_Initialized(&raw mut initialized);
         pmpi::MPI_Finalized(&raw mut finalized);
@@ -54,7 +54,7 @@ pub fn fault(name: &str, data: Data, args: &Arguments<'_>) -> Fault {
 fn message(args: &Arguments<'_>) -> Fault {
     let comm = args.comm().filter(|comm| *comm != pmpi::COMM_NULL)?;
     let (mut size, mut inter) = (0, 0);
-    // SAFETY: they write a number each.
+    // SAFETY: each function writes one number.
     unsafe {
         pmpi::MPI_Comm_test_inter(comm, &raw mut inter);
         if inter != 0 {
@@ -74,7 +74,7 @@ fn message(args: &Arguments<'_>) -> Fault {
     each_amount(args, &["", "send", "recv"])
 }
 
-/// The first fault among counts and types with these prefixes.
+/// The first error among the counts and types with these prefixes.
 fn each_amount(args: &Arguments<'_>, sides: &[&str]) -> Fault {
     sides.iter().find_map(|side| {
         let count = format!("{side}count");
@@ -147,7 +147,7 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
 const SWAP: usize = 0;
 
 /// The standard defines no predefined operator, and no compare-and-swap, on `MPI_CHAR` (MPI-5.0 sections 6.9.2,
-/// 12.3.4); libraries take it as a signed char.
+/// 12.3.4); libraries treat it as a signed char.
 pub fn reduction_of_characters(op: usize, datatype: usize) -> Fault {
     let combines = op < PREDEFINED && !matches!(op, REPLACE | NO_OP);
     if !combines || types::block(1, datatype).first.abs() != CHAR as i64 {
@@ -158,8 +158,8 @@ pub fn reduction_of_characters(op: usize, datatype: usize) -> Fault {
     Some((class::OP, format!("{operation} is not defined on MPI_CHAR")))
 }
 
-/// Finds locks of memory that has no lock: that of `MPI_PROC_NULL`, and that of a window for which the program has
-/// promised to use no locks.
+/// Detects locks of memory without a lock: of `MPI_PROC_NULL`, and of a window that the program has created with the
+/// hint `no_locks`.
 fn lock(name: &str, args: &Arguments<'_>) -> Fault {
     if args.int("rank") == Some(PROC_NULL) {
         return Some((class::RANK, "rank is MPI_PROC_NULL, which has no memory".into()));
@@ -168,20 +168,20 @@ fn lock(name: &str, args: &Arguments<'_>) -> Fault {
         return None;
     }
     let mut hints = pmpi::INFO_NULL;
-    // SAFETY: it writes a handle, which is freed here.
-    let promised = unsafe {
+    // SAFETY: the function writes a handle, which is freed here.
+    let asserted_by_hint = unsafe {
         (pmpi::MPI_Win_get_info(args.win()?, &raw mut hints) == 0).then(|| info(hints)).inspect(|_| {
             pmpi::MPI_Info_free(&raw mut hints);
         })
     };
-    let promised = promised?.iter().any(|(key, value)| key == "no_locks" && value == "true");
-    promised.then(|| (class::RMA_SYNC, "win was made with no_locks".into()))
+    let asserted_by_hint = asserted_by_hint?.iter().any(|(key, value)| key == "no_locks" && value == "true");
+    asserted_by_hint.then(|| (class::RMA_SYNC, "win was created with no_locks".into()))
 }
 
 fn ranks(args: &Arguments<'_>) -> Fault {
     let (group, n) = (args.handle("group")?, args.int("n")?);
     let mut size = 0 as c_int;
-    // SAFETY: it writes a number.
+    // SAFETY: the function writes a number.
     unsafe { pmpi::MPI_Group_size(group, &raw mut size) };
     let ranks = args.list("ranks", usize::try_from(n).ok()?);
     if let Some(i) = ranks.iter().position(|rank| !(0..i64::from(size)).contains(rank)) {

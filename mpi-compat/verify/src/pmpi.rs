@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 #![allow(dead_code, non_snake_case, missing_docs, clippy::too_many_arguments, clippy::missing_safety_doc)] // made from the table
-//! The `PMPI_` functions of the library below, looked up at their first call: so this library can also be preloaded
-//! into programs without MPI, such as shells between a launcher and its ranks.
+//! The `PMPI_` functions of the library below, looked up at their first call, so that this library can also be
+//! preloaded into programs without MPI, such as shells between a launcher and its ranks.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -27,8 +27,7 @@ impl Symbol {
     }
 
     fn get(&self) -> *mut c_void {
-        // No partner, here and in the store below: the address of loaded code; a thread that misses it looks it up
-        // again.
+        // Relaxed, like the store below: an address of loaded code; a thread that does not see it looks it up again.
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
@@ -45,10 +44,12 @@ impl Symbol {
         };
         if found.is_null() {
             let name = self.name;
-            crate::say::write(&format!("VERIFY: {name:?} not found: is the MPI library one of the standard ABI?"));
+            crate::say::write(&format!(
+                "VERIFY: {name:?} not found: the program is not linked with an MPI library of the standard ABI"
+            ));
             std::process::abort();
         }
-        // No partner: see the load above.
+        // Relaxed: see the load above.
         self.address.store(found, Ordering::Relaxed);
         found
     }

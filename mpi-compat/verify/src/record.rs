@@ -1,8 +1,8 @@
-//! The record of a call, which a rank sends to the others.
+//! The record of a call, which a rank sends to the other ranks.
 
 use crate::pmpi::class;
 
-/// The amount and kind of data that one rank sends to, or expects from, another one.
+/// The amount and type of data that one rank sends to, or expects from, another rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// The number of bytes.
@@ -15,7 +15,7 @@ pub struct Block {
     pub first: i64,
 }
 
-/// The data that a rank sends to, or expects from, the others.
+/// The data that a rank sends to, or expects from, the other ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Blocks {
     /// No data that is compared.
@@ -45,7 +45,7 @@ impl Blocks {
     }
 }
 
-/// A value that must be the same on all ranks, and how a message shows it: "root 2".
+/// A value that must be the same on all ranks, and its text in a complaint: "root 2".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedValue {
     pub name: String,
@@ -63,7 +63,7 @@ pub struct Record {
     pub same: Vec<SharedValue>,
     pub sends: Blocks,
     pub recvs: Blocks,
-    /// Values for later calls: a window's size and displacement unit.
+    /// Values that later calls need: a window's size and displacement unit.
     pub note: Vec<i64>,
 }
 

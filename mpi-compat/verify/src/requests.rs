@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
-//! Requests of collective calls: records are sent when the call starts, and taken and compared when the program waits
-//! or tests, so that a non-blocking call waits for no other rank. The build script makes the exported functions that
-//! complete requests: those whose list has no checked request continue immediately, the others call [`all`] or
-//! [`some`].
+//! Requests of collective calls: records are sent when the call starts, and received and compared when the program
+//! waits or tests, so that starting a non-blocking call does not wait for other ranks. The build script makes the
+//! exported functions that complete requests: those whose list has no checked request continue immediately, the others
+//! call [`all`] or [`some`].
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::call::{handler, verdict};
+use crate::call::{compare_records, handler};
 use crate::exchange::{Pending, Wait};
 use crate::pmpi::{self, REQUEST_NULL, class};
 use crate::say;
@@ -21,28 +21,28 @@ pub struct Check {
     pub object: Object,
     pub pending: Pending,
     /// If the call is `MPI_Comm_idup`: the address where its communicator is written, and the duplicate of the shadow.
-    pub newborn: Option<(usize, Option<Duplicate>)>,
+    pub created_comm: Option<(usize, Option<Duplicate>)>,
     /// Whether the records have been compared.
     pub verified: bool,
 }
 
 impl Check {
-    /// The call, its object, and this rank there.
+    /// The call, its object, and this rank in it.
     fn of(&self) -> (String, Object, i64) {
         (self.name.clone(), self.object, self.pending.shadow.rank())
     }
 
-    /// Compares the records, which have all arrived.
+    /// Compares the records, all of which have arrived.
     fn end(&mut self) -> Result<(), c_int> {
         self.verified = true;
-        verdict(&self.name, self.object, &self.pending).map(drop)
+        compare_records(&self.name, self.object, &self.pending).map(drop)
     }
 
-    /// Keeps the shadow of the communicator of an idup, whose call has completed.
+    /// Stores the shadow of the communicator that a completed idup has created.
     fn keep(self) -> Result<(), c_int> {
-        let Some((at, duplicate)) = self.newborn else { return Ok(()) };
+        let Some((at, duplicate)) = self.created_comm else { return Ok(()) };
         let shadow = self.pending.shadow.completed(duplicate, &self.name)?;
-        // SAFETY: the call has completed, and has written its communicator where the program said.
+        // SAFETY: the call has completed, and has written its communicator to the address that the program has passed.
         let comm = unsafe { *(at as *const usize) };
         shadow::keep(Object::Comm(comm), shadow);
         Ok(())
@@ -81,7 +81,7 @@ pub fn any(requests: &[usize]) -> bool {
     checks().as_ref().is_some_and(|all| !all.is_empty() && requests.iter().any(|request| all.contains_key(request)))
 }
 
-/// Whether the program may complete a request: all records have arrived, and agree. An error is returned once.
+/// Whether the program may complete a request: all records have arrived and agree. An error is returned once.
 fn ready(request: usize) -> Result<bool, c_int> {
     let Some(mut check) = take(request) else { return Ok(true) };
     if !check.verified {
@@ -91,7 +91,7 @@ fn ready(request: usize) -> Result<bool, c_int> {
         }
         check.end()?;
     }
-    if check.newborn.is_some() {
+    if check.created_comm.is_some() {
         put_back(request, check);
     }
     Ok(true)
@@ -139,7 +139,7 @@ pub unsafe fn list<'a>(count: c_int, requests: *mut usize) -> &'a mut [usize] {
     if requests.is_null() || count <= 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of the caller.
     unsafe { std::slice::from_raw_parts_mut(requests, count as usize) }
 }
 
@@ -156,7 +156,7 @@ pub unsafe fn all(requests: &mut [usize], flag: *mut c_int, go: &mut dyn FnMut(*
             Err(code) => code,
         };
     }
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the contract of the caller, here and below.
     unsafe { *flag = 0 };
     for request in &known {
         match ready(*request) {
@@ -173,8 +173,8 @@ pub unsafe fn all(requests: &mut [usize], flag: *mut c_int, go: &mut dyn FnMut(*
     })
 }
 
-/// Completes requests of a list with `go`, a test that gets only those whose records have arrived, and that writes to
-/// `found` which or how many have completed. The call returns to a program that waits when at least `least` have.
+/// Completes requests of a list by `go`, a test of only those requests whose records have arrived, which writes to
+/// `found` which or how many have completed. A waiting call returns when at least `least` requests have completed.
 /// `none` is set to 0 if requests that `go` did not get may complete later.
 ///
 /// # Safety
@@ -202,7 +202,7 @@ pub unsafe fn some(
             code = first_error(code, || completed(*before));
         }
         let active = requests.iter().any(|request| *request != REQUEST_NULL);
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of the caller.
         unsafe {
             if *found == pmpi::UNDEFINED && active {
                 *none = 0;
@@ -217,20 +217,24 @@ pub unsafe fn some(
     }
 }
 
-/// The request of a collective must be completed, and is not freed (MPI-5.0 section 6.12); libraries free one that is
-/// over.
+/// The request of a collective must be completed, and is not freed (MPI-5.0 section 6.12); libraries free it if its
+/// operation has ended.
 ///
 /// # Safety
 /// The arguments are as the standard has them for `MPI_Request_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn MPI_Request_free(request: *mut usize) -> c_int {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the contract of the caller, here and below.
     let handle = unsafe { request.as_ref() };
     let of = handle.and_then(|handle| checks().as_ref()?.get(handle)?.front().map(Check::of));
     let Some((name, object, rank)) = of else {
         // SAFETY: see above.
         return unsafe { pmpi::MPI_Request_free(request) };
     };
-    say::tell("MPI_Request_free", rank, &format!("request is of {name}, a collective call, and must be completed"));
+    say::report(
+        "MPI_Request_free",
+        rank,
+        &format!("request is of {name}, a collective call, and must be completed, not freed"),
+    );
     handler(Some(object), class::REQUEST)
 }

@@ -3,11 +3,11 @@
 use std::io::Write;
 
 /// Writes a line about a rank.
-pub fn tell(name: &str, rank: i64, text: &str) {
+pub fn report(name: &str, rank: i64, text: &str) {
     write(&format!("VERIFY {}({rank}): {text}", name.to_uppercase()));
 }
 
-/// Writes lines in one write, so that lines of several ranks do not mix.
+/// Writes lines by one system call, so that lines of several ranks do not interleave.
 pub fn write(lines: &str) {
     // If standard error fails, there is nowhere to report it.
     let _ = std::io::stderr().write_all(format!("{lines}\n").as_bytes());

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::compare::GroupRank;
 use crate::exchange::{SETTLE, Wait};
 use crate::pmpi::{self, COMM_NULL};
-use crate::say::tell;
+use crate::say::report;
 
 /// A communicator or a window of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,8 +23,8 @@ pub enum Object {
 /// The shadow of a communicator or window.
 #[derive(Debug)]
 pub struct Shadow {
-    /// The duplicate: `MPI_COMM_NULL` if there is only one rank; it has both groups if the program's communicator is an
-    /// intercommunicator.
+    /// The duplicate: `MPI_COMM_NULL` if there is only one rank; it contains both groups if the program's communicator
+    /// is an intercommunicator.
     pub comm: usize,
     pub me: usize,
     pub places: Vec<GroupRank>,
@@ -41,26 +41,26 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static ALL: Mutex<Option<HashMap<Object, Arc<Shadow>>>> = Mutex::new(None);
+static SHADOWS: Mutex<Option<HashMap<Object, Arc<Shadow>>>> = Mutex::new(None);
 
 /// The shadow of a communicator or window, if it has one.
 pub fn known(object: Object) -> Option<Arc<Shadow>> {
-    lock(&ALL).as_ref()?.get(&object).cloned()
+    lock(&SHADOWS).as_ref()?.get(&object).cloned()
 }
 
-/// The shadow of a communicator, which is made if it has none, or of a window.
+/// The shadow of a window, or of a communicator, for which it is created if necessary.
 pub fn of(object: Object, name: &str) -> Result<Option<Arc<Shadow>>, c_int> {
     match (known(object), object) {
         (Some(shadow), _) => Ok(Some(shadow)),
-        (None, Object::Comm(comm)) => born(object, comm, None, name).map(Some),
-        // The window was made while nothing was checked.
+        (None, Object::Comm(comm)) => create(object, comm, None, name).map(Some),
+        // The window was created while checks were disabled.
         (None, Object::Win(_)) => Ok(None),
     }
 }
 
-/// Makes the shadow of a new communicator or window. If there is a `parent`, which has the same ranks, its duplicate is
-/// duplicated, not the program's communicator, whose attributes would be copied once more.
-pub fn born(object: Object, comm: usize, parent: Option<&Shadow>, name: &str) -> Result<Arc<Shadow>, c_int> {
+/// Creates the shadow of a new communicator or window. If there is a `parent` with the same ranks, its duplicate is
+/// duplicated instead of the program's communicator, since duplicating the latter would run its attribute callbacks.
+pub fn create(object: Object, comm: usize, parent: Option<&Shadow>, name: &str) -> Result<Arc<Shadow>, c_int> {
     let shadow = match parent {
         Some(parent) => {
             let mut copy = parent.alone();
@@ -79,7 +79,7 @@ pub type Duplicate = Box<(usize, usize)>;
 
 fn start_duplicate(comm: usize) -> Result<Duplicate, c_int> {
     let mut pair = Box::new((COMM_NULL, pmpi::REQUEST_NULL));
-    // SAFETY: both places live until the request has completed, in the box.
+    // SAFETY: both outputs are in the box, which lives until the request has completed.
     ok(unsafe { pmpi::MPI_Comm_idup(comm, &raw mut pair.0, &raw mut pair.1) })?;
     Ok(pair)
 }
@@ -93,12 +93,13 @@ fn wait_for(pair: &Duplicate, name: &str, rank: i64) -> Result<usize, c_int> {
         ok(unsafe { pmpi::MPI_Test(&raw mut (*at).1, &raw mut flag, std::ptr::null_mut()) })?;
         if flag != 0 {
             let comm = pair.0;
-            // SAFETY: it is a communicator of ours. Its errors are returned, not those of the program's handler.
+            // SAFETY: the communicator belongs to the verifier. It returns errors instead of calling the program's
+            // handler.
             ok(unsafe { pmpi::MPI_Comm_set_errhandler(comm, pmpi::ERRORS_RETURN) })?;
             return Ok(comm);
         }
         if wait.turn() {
-            tell(
+            report(
                 name,
                 rank,
                 &format!("waits for the first checked call of the other ranks on this communicator, {}", wait.time()),
@@ -109,15 +110,15 @@ fn wait_for(pair: &Duplicate, name: &str, rank: i64) -> Result<usize, c_int> {
 
 pub fn keep(object: Object, shadow: Shadow) -> Arc<Shadow> {
     let shadow = Arc::new(shadow);
-    lock(&ALL).get_or_insert_default().insert(object, Arc::clone(&shadow));
+    lock(&SHADOWS).get_or_insert_default().insert(object, Arc::clone(&shadow));
     shadow
 }
 
-/// Forgets the shadow of a communicator or window that all its ranks free.
+/// Drops the shadow of a communicator or window that all its ranks free.
 pub fn free(object: Object) {
-    let Some(shadow) = lock(&ALL).as_mut().and_then(|all| all.remove(&object)) else { return };
+    let Some(shadow) = lock(&SHADOWS).as_mut().and_then(|all| all.remove(&object)) else { return };
     shadow.drain();
-    // Partner: `get_mut` in `drop`, which the last count of the `Arc` orders behind this.
+    // Relaxed: read by `get_mut` in `drop`, which the reference count of the `Arc` orders after this store.
     shadow.freed.store(true, Ordering::Relaxed);
 }
 
@@ -134,7 +135,7 @@ impl Drop for Shadow {
 
 /// Waits, before MPI ends, for the sends of all records.
 pub fn finish() {
-    let all: Vec<_> = lock(&ALL).iter().flat_map(|all| all.values().cloned()).collect();
+    let all: Vec<_> = lock(&SHADOWS).iter().flat_map(|all| all.values().cloned()).collect();
     all.iter().for_each(|shadow| shadow.drain());
     free(Object::Comm(pmpi::COMM_WORLD));
 }
@@ -157,7 +158,7 @@ impl Shadow {
         }
     }
 
-    /// Starts the duplicate for a communicator that `MPI_Comm_idup` makes meanwhile.
+    /// Starts the duplicate for a communicator that `MPI_Comm_idup` is creating.
     pub fn duplicate(&self) -> Result<Option<Duplicate>, c_int> {
         if self.comm == COMM_NULL { Ok(None) } else { start_duplicate(self.comm).map(Some) }
     }
@@ -173,7 +174,7 @@ impl Shadow {
 
     fn make(comm: usize, name: &str) -> Result<Self, c_int> {
         let (mut rank, mut size, mut inter) = (0, 0, 0);
-        // SAFETY: each writes one number.
+        // SAFETY: each function writes one number.
         unsafe {
             ok(pmpi::MPI_Comm_rank(comm, &raw mut rank))?;
             ok(pmpi::MPI_Comm_size(comm, &raw mut size))?;
@@ -203,7 +204,7 @@ impl Shadow {
     fn merge(&mut self, comm: usize) -> Result<(), c_int> {
         let (mut both, mut group, mut local, mut remote) = (COMM_NULL, 0usize, 0usize, 0usize);
         let (mut rank, mut size) = (0, 0);
-        // SAFETY: the duplicate is ours; what is made is written to places of this function, and freed here.
+        // SAFETY: the duplicate belongs to the verifier; the new handles are written to local variables and freed here.
         unsafe {
             ok(pmpi::MPI_Intercomm_merge(self.comm, 0, &raw mut both))?;
             ok(pmpi::MPI_Comm_free(&raw mut self.comm))?;
@@ -234,7 +235,7 @@ impl Shadow {
         self.places = places.collect();
         self.me = rank as usize;
         for mut group in [group, local, remote] {
-            // SAFETY: they were made above.
+            // SAFETY: the handles were created above.
             unsafe { pmpi::MPI_Group_free(&raw mut group) };
         }
         Ok(())
@@ -250,17 +251,17 @@ impl Shadow {
         self.places.iter().filter(|place| !self.inter || place.side != side).count()
     }
 
-    /// The number of ranks of the own group.
+    /// The number of ranks of this rank's group.
     pub fn size(&self) -> usize {
         let side = self.places[self.me].side;
         self.places.iter().filter(|place| place.side == side).count()
     }
 
-    /// Forgets records whose sends have completed.
+    /// Drops records whose sends have completed.
     pub fn sweep(&self) {
         lock(&self.outbox).retain_mut(|(request, _)| {
             let mut flag = 0;
-            // SAFETY: the request is ours.
+            // SAFETY: the request belongs to the verifier.
             unsafe { pmpi::MPI_Test(request, &raw mut flag, std::ptr::null_mut()) == 0 && flag == 0 }
         });
     }
@@ -272,7 +273,7 @@ impl Shadow {
             self.sweep();
             wait.turn();
         }
-        // The remaining sends never complete, and their bytes must stay.
+        // The remaining sends never complete, so their bytes are leaked.
         std::mem::forget(std::mem::take(&mut *lock(&self.outbox)));
     }
 }

@@ -11,7 +11,7 @@ pub struct Signature {
     /// `BASE` to the power of the number of elements.
     power: u64,
     pub elements: i64,
-    /// The first type; 0 if the sequence is empty.
+    /// The first basic type; 0 if the sequence is empty.
     pub first: i64,
     /// Whether a part of the sequence matches any type.
     pub any: bool,
@@ -24,9 +24,9 @@ fn times(a: u64, b: u64) -> u64 {
 impl Signature {
     pub const EMPTY: Self = Self { hash: 0, power: 1, elements: 0, first: 0, any: false };
 
-    /// One element.
+    /// A sequence of one element.
     pub fn basic(handle: i64) -> Self {
-        // Handles are consecutive; the factor spreads them.
+        // Handles are consecutive numbers; the factor spreads them over the residues.
         let hash = times(handle as u64 % PRIME, 0x1234_5678_9abc_def1) + 1;
         Self { hash: hash % PRIME, power: BASE, elements: 1, first: handle, any: false }
     }
@@ -36,7 +36,7 @@ impl Signature {
         Self { any: true, ..Self::EMPTY }
     }
 
-    /// Whether all elements have one type.
+    /// Whether all elements have the same type.
     pub fn is_uniform(self) -> bool {
         self.elements == 0 || self.hash == Self::basic(self.first).repeated(self.elements).hash
     }

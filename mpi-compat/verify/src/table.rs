@@ -1,4 +1,4 @@
-//! The calls that are checked, and the checks of each. The build script makes their wrappers.
+//! The checked calls, and the checks of each. The build script generates their wrappers.
 
 /// The pattern of a call's data, which determines the sizes and signatures that must agree between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,17 +15,17 @@ pub(crate) enum Data {
     Allgather,
     /// Each rank sends a different part to each rank.
     Alltoall,
-    /// All ranks give the same amount, which is combined.
+    /// All ranks contribute the same amount of data, which is reduced.
     Reduce,
-    /// All ranks give the same amount, which is combined; each rank gets its part of the result.
+    /// All ranks contribute the same amount of data, which is reduced; each rank receives its part of the result.
     ReduceScatter,
     /// Each rank sends the same data to all its neighbours.
     NeighborAllgather,
     /// Each rank sends each of its neighbours its part.
     NeighborAlltoall,
-    /// A group from which all ranks of a communicator make a new communicator.
+    /// A group from which all ranks of a communicator create a new communicator.
     Group,
-    /// A group from which only its members make a communicator.
+    /// A group from which only its members create a communicator.
     GroupAlone,
     /// The edges of this rank in a graph.
     Edges,
@@ -149,14 +149,14 @@ pub(crate) const CALLS: &[Row] = &[
     row("MPI_Group_excl", Data::Ranks, &[]),
 ];
 
-/// How a call of a row ends.
+/// The form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The call ends when it returns.
+    /// The operation is complete when the call returns.
     Blocking,
-    /// The call ends when its request has completed.
+    /// The operation is complete when its request completes.
     Started,
-    /// The call makes a request that is started later.
+    /// The call creates a request that is started later.
     Persistent,
 }
 

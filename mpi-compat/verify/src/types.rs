@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Facts about a datatype, kept as an attribute of it: whether it is committed, its signature, and its segments.
+//! Properties of a datatype, stored as an attribute of the datatype: whether it is committed, its signature, and its
+//! segments.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock};
@@ -36,7 +37,7 @@ unsafe extern "C" fn copy(
 }
 
 unsafe extern "C" fn delete(_: usize, _: c_int, from: *mut c_void, _: *mut c_void) -> c_int {
-    // SAFETY: as above, and it is not used any more.
+    // SAFETY: as above, and the attribute is no longer used.
     drop(unsafe { Box::from_raw(from.cast::<TypeFacts>()) });
     0
 }
@@ -53,13 +54,13 @@ fn keyval() -> c_int {
     })
 }
 
-/// The facts about a derived type.
+/// The properties of a derived type.
 fn known<'a>(handle: usize) -> &'a TypeFacts {
-    // The lock keeps two threads from replacing each other's attribute.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock();
+    // The lock prevents two threads from replacing each other's attribute.
+    static LOCK: Mutex<()> = Mutex::new(());
+    let _one = LOCK.lock();
     let (mut at, mut flag) = (std::ptr::null_mut::<TypeFacts>(), 0);
-    // SAFETY: the attribute is a pointer; a type is used by no call after its end, and so is what is returned.
+    // SAFETY: the attribute is a pointer; no call uses a type, or the returned reference, after the type is freed.
     unsafe {
         pmpi::MPI_Type_get_attr(handle, keyval(), (&raw mut at).cast(), &raw mut flag);
         if flag == 0 {
@@ -70,7 +71,7 @@ fn known<'a>(handle: usize) -> &'a TypeFacts {
     }
 }
 
-/// Notes that a type is committed.
+/// Records that a type is committed.
 pub fn commit(handle: usize) {
     if handle >= PREDEFINED {
         let _ = known(handle).committed.set(());
@@ -83,7 +84,7 @@ pub fn is_committed(handle: usize) -> bool {
 
 pub fn size(handle: usize) -> i64 {
     let mut size = 0;
-    // SAFETY: it writes one count.
+    // SAFETY: the function writes one count.
     unsafe { pmpi::MPI_Type_size_c(handle, &raw mut size) };
     size
 }
@@ -91,7 +92,7 @@ pub fn size(handle: usize) -> i64 {
 /// The lower bound and the extent.
 pub fn extent(handle: usize) -> (i64, i64) {
     let (mut low, mut extent) = (0, 0);
-    // SAFETY: it writes two counts.
+    // SAFETY: the function writes two counts.
     unsafe { pmpi::MPI_Type_get_extent_c(handle, &raw mut low, &raw mut extent) };
     (low, extent)
 }
@@ -99,7 +100,7 @@ pub fn extent(handle: usize) -> (i64, i64) {
 /// The first byte of the data of `count` elements, and the byte behind the last.
 pub fn span(handle: usize, count: i64) -> (i64, i64) {
     let (mut low, mut length) = (0, 0);
-    // SAFETY: it writes two counts.
+    // SAFETY: the function writes two counts.
     unsafe { pmpi::MPI_Type_get_true_extent_c(handle, &raw mut low, &raw mut length) };
     let last = extent(handle).1.saturating_mul(count - 1);
     (low.saturating_add(last.min(0)), low.saturating_add(length).saturating_add(last.max(0)))
@@ -145,8 +146,8 @@ pub fn signature(handle: usize) -> Signature {
     })
 }
 
-/// Whether all parts of a type have one predefined type, as accumulates demand; `first` is the type of the parts seen
-/// so far.
+/// Whether all parts of a type have the same predefined type, as accumulates require; `first` is the type of the parts
+/// visited so far.
 pub fn has_one_basic_type(handle: usize, first: &mut Option<usize>) -> bool {
     if handle < PREDEFINED {
         return *first.get_or_insert(handle) == handle;
@@ -162,7 +163,7 @@ pub fn has_one_basic_type(handle: usize, first: &mut Option<usize>) -> bool {
     }
 }
 
-/// The signature of a predefined type; of a pair type that of its two parts.
+/// The signature of a predefined type; that of a pair type is the signature of its two parts.
 fn predefined(handle: usize) -> Signature {
     let pair = |first, second| Signature::basic(first).then(Signature::basic(second));
     const INT: i64 = 0x209;
@@ -218,7 +219,7 @@ struct Contents {
 impl Contents {
     fn of(handle: usize) -> Self {
         let (mut ni, mut na, mut nl, mut nd, mut combiner) = (0i64, 0i64, 0i64, 0i64, 0);
-        // SAFETY: it writes four counts and the combiner.
+        // SAFETY: the function writes four counts and the combiner.
         unsafe {
             pmpi::MPI_Type_get_envelope_c(handle, &raw mut ni, &raw mut na, &raw mut nl, &raw mut nd, &raw mut combiner)
         };
@@ -229,7 +230,7 @@ impl Contents {
         let mut integers = vec![0 as c_int; ni as usize];
         let (mut addresses, mut counts) = (vec![0i64; na as usize], vec![0i64; nl as usize]);
         contents.types = vec![pmpi::TYPE_NULL; nd as usize];
-        // SAFETY: the arrays are as long as the envelope says.
+        // SAFETY: the arrays have the lengths that the envelope requires.
         unsafe {
             pmpi::MPI_Type_get_contents_c(
                 handle,
@@ -247,7 +248,7 @@ impl Contents {
         contents
     }
 
-    /// Blocks as (displacement in bytes, count, part); `None` if they are not known, or too many.
+    /// Blocks as (displacement in bytes, count, part); `None` if they are unknown or too many.
     fn blocks(&self) -> Option<Vec<(i64, i64, usize)>> {
         let part = *self.types.first()?;
         let step = extent(part).1;
@@ -281,14 +282,14 @@ impl Drop for Contents {
         for part in self.types.iter_mut().filter(|part| **part >= PREDEFINED) {
             // Types of `MPI_Type_create_f90_*` are not freed.
             if !Contents::of(*part).combiner.is_basic() {
-                // SAFETY: `MPI_Type_get_contents` gives derived types to be freed.
+                // SAFETY: derived types returned by `MPI_Type_get_contents` must be freed.
                 unsafe { pmpi::MPI_Type_free(part) };
             }
         }
     }
 }
 
-/// Adds the segments of `count` elements at `base`. Returns false if they are not known, or too many.
+/// Adds the segments of `count` elements at `base`. Returns false if they are unknown or too many.
 fn flatten(handle: usize, base: i64, count: i64, out: &mut Vec<(i64, i64)>) -> bool {
     let (step, bytes) = (extent(handle).1, size(handle));
     if bytes == 0 || count <= 0 {
@@ -314,7 +315,7 @@ fn flatten(handle: usize, base: i64, count: i64, out: &mut Vec<(i64, i64)>) -> b
     (0..count).all(|i| blocks.iter().all(|(at, count, part)| flatten(*part, base + i * step + at, *count, out)))
 }
 
-/// The segments of one element, as (first byte, length); `None` if they are not known, or too many.
+/// The segments of one element, as (first byte, length); `None` if they are unknown or too many.
 fn segments<'a>(handle: usize) -> Option<std::borrow::Cow<'a, [(i64, i64)]>> {
     let all = |handle| {
         let mut out = Vec::new();

@@ -1,10 +1,10 @@
-//! C programs, each with calls that are wrong where WRONG is defined: tests/c/CHECK_CALL.c. The wrong form must print
-//! the texts that the head of the program lists (`says TEXT`), and all ranks must reach their error handler, and
-//! continue; the right form prints nothing. Both are built once and run on Farside and on MPICH, where `ci/peers` has
+//! C programs tests/c/CHECK_CALL.c, each with calls that are incorrect if WRONG is defined. The incorrect form must
+//! print the texts that the head of the program lists (`says TEXT`), and all ranks must reach their error handler and
+//! continue; the correct form prints nothing. Both are built once and run on Farside and on MPICH, where `ci/peers` has
 //! fetched it.
 //!
-//! The head may also say: `ranks N` (2 without it), `level N` (1 without it), `both TEXT` (both forms print it), `env
-//! NAME=VALUE`, `fatal` (the wrong form ends with an error), `wrong only`, `not on peers` and why.
+//! The head may also say: `ranks N` (2 without it), `level N` (1 without it), `both TEXT` (a text that both forms
+//! print), `env NAME=VALUE`, `fatal` (the wrong form ends with an error), `wrong only`, `not on peers` and the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,9 +84,11 @@ impl Program {
     fn judge(&self, run: &Finished, wrong: bool) -> Vec<String> {
         let ranks = self.words("ranks ").next().unwrap_or("2").parse().unwrap();
         let fatal = wrong && self.words("fatal").next().is_some();
-        let wanted = self.words("says ").filter(|_| wrong).chain(self.words("both "));
-        let mut bad: Vec<_> =
-            wanted.filter(|text| !run.err.contains(text)).map(|text| format!("does not say {text:?}")).collect();
+        let expected = self.words("says ").filter(|_| wrong).chain(self.words("both "));
+        let mut bad: Vec<_> = expected
+            .filter(|text| !run.err.contains(text))
+            .map(|text| format!("the output does not contain {text:?}"))
+            .collect();
         if fatal == (run.code == Some(0)) {
             bad.push(format!("ends with {:?}", run.code));
         }
@@ -94,7 +96,7 @@ impl Program {
             bad.push(format!("prints {}", run.out));
         }
         if !wrong && self.words("both ").next().is_none() && run.err.contains("VERIFY") {
-            bad.push("complains about a right call".into());
+            bad.push("reports an error in a correct call".into());
         }
         bad
     }
@@ -118,9 +120,9 @@ fn all() -> Vec<Program> {
 fn check(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let compiler = mpich(&format!("{name}, on MPICH"), "mpicc_abi");
-    let wanted = std::env::var("FARSIDE_C_PROGRAM").unwrap_or_default();
+    let expected = std::env::var("FARSIDE_C_PROGRAM").unwrap_or_default();
     let mut bad = Vec::new();
-    for program in all().iter().filter(|p| p.name.split('_').next() == Some(name) && p.name.contains(&wanted)) {
+    for program in all().iter().filter(|p| p.name.split('_').next() == Some(name) && p.name.contains(&expected)) {
         for wrong in [true, false] {
             if !wrong && program.words("wrong only").next().is_some() {
                 continue;

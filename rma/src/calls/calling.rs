@@ -63,7 +63,7 @@ impl<R: DeserializeOwned> Calling<R> {
 
     /// The result, if it has arrived.
     fn take(&mut self) -> Result<Option<R>> {
-        let returned = || Error::new(ErrorKind::BadArgument, CALL).cause("the result was returned before");
+        let returned = || Error::new(ErrorKind::BadArgument, CALL).cause("the result has already been returned");
         let bytes = match self.outcome.as_ref().ok_or_else(returned)? {
             Ok(outcome) => outcome.borrow_mut().take(),
             Err(e) => Some(Err(e.again())),
@@ -71,7 +71,7 @@ impl<R: DeserializeOwned> Calling<R> {
         let Some(bytes) = bytes else { return Ok(None) };
         self.outcome = None;
         let bytes: Vec<u8> = bytes?;
-        postcard::from_bytes(&bytes).map(Some).map_err(|e| wire::bad("a result", &e))
+        postcard::from_bytes(&bytes).map(Some).map_err(|e| wire::codec_error("a result", &e))
     }
 
     /// Waits for the result. Functions that other ranks call run meanwhile.
@@ -101,7 +101,7 @@ impl<R: DeserializeOwned> Calling<R> {
             if let Some(result) = self.take()? {
                 return Ok(Some(result));
             }
-            self.shared.outside(CALL)?;
+            self.shared.check_outside_function(CALL)?;
             self.shared.job().progress_of_test()?;
             self.take()
         })
@@ -139,7 +139,7 @@ pub struct CallingAll<R> {
     pub(super) results: Vec<R>,
 }
 
-// The results are never accessed through a pinned reference.
+// `Unpin`: no pinned reference to the results is ever made.
 impl<R> Unpin for CallingAll<R> {}
 
 impl<R: DeserializeOwned> CallingAll<R> {

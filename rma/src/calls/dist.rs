@@ -12,8 +12,8 @@ use super::calling::Calling;
 use super::function::Function;
 use super::state::Calls;
 
-/// A value of type `T` at every rank of a team, like UPC++'s `dist_object`: each rank has its own, and fetches that of
-/// any other.
+/// A value of type `T` at every rank of a team, like UPC++'s `dist_object`: each rank has its own value and can fetch
+/// that of any other rank.
 ///
 /// ```
 /// use farside_rma::calls::{Calls, Dist};
@@ -44,7 +44,7 @@ impl<T: fmt::Debug> fmt::Debug for Dist<'_, T> {
 }
 
 impl<'c, T: Serialize + DeserializeOwned + Clone + 'static> Dist<'c, T> {
-    /// Gives this rank's value. Collective; one allgather.
+    /// Creates the distributed value from this rank's `value`. Collective; one allgather.
     ///
     /// # Errors
     /// Those of [`Calls::register`].
@@ -67,7 +67,7 @@ impl<'c, T: Serialize + DeserializeOwned + Clone + 'static> Dist<'c, T> {
         located(|| self.value.try_borrow().map_err(|_| borrowed()))
     }
 
-    /// This rank's value, mutably. A rank that fetches it meanwhile gets an error.
+    /// This rank's value, mutably. A rank that fetches the value during the borrow gets an error.
     ///
     /// # Errors
     /// `WrongEpoch` while it is borrowed.
@@ -89,7 +89,7 @@ fn borrowed() -> Error {
     Error::new(ErrorKind::WrongEpoch, "access a distributed value").cause("it is borrowed")
 }
 
-/// A value that is being fetched, by wait or `.await`.
+/// A fetch in progress; wait or `.await` returns the value.
 ///
 /// ```
 /// # #[cfg(feature = "async")] {
@@ -100,7 +100,7 @@ fn borrowed() -> Error {
 ///     let team = job.world()?;
 ///     let calls = Calls::new(&team)?;
 ///     let squares = Dist::new(&calls, team.rank() * team.rank())?;
-///     // Both are on their way at the same time.
+///     // Both fetches are in progress at the same time.
 ///     let (one, two) = (squares.fetch(1), squares.fetch(2));
 ///     let both = block_on(async { Ok::<_, Error>((one.await?, two.await?)) })??;
 ///     assert_eq!(both, (1, 4));
@@ -118,7 +118,7 @@ impl<T: DeserializeOwned> Fetching<T> {
     /// Waits for the value.
     ///
     /// # Errors
-    /// Those of [`Calls::call`]; `WrongEpoch` if the rank had borrowed it mutably.
+    /// Those of [`Calls::call`]; `WrongEpoch` if the value was mutably borrowed at its rank.
     #[track_caller]
     pub fn wait(self) -> Result<T> {
         located(|| self.0.wait()?.ok_or_else(borrowed))

@@ -51,12 +51,12 @@ impl Caller<'_> {
     }
 }
 
-/// How a call names its function.
+/// The key by which a call identifies its function.
 #[derive(Clone, Copy, Debug)]
 pub enum Key {
-    /// The numbers of the calls and of the registration there.
+    /// The number of the `Calls` object, and the number of the registration in it.
     Number(u16, u16),
-    /// The type of the function, and the name of that type.
+    /// The type of the function item, and the name of that type.
     Type(TypeId, &'static str),
 }
 
@@ -94,7 +94,10 @@ impl<F: Fn(&Caller<'_>, A) -> R + 'static, A, R> Callable<A, R> for F {
     fn key(&self) -> Key {
         // Function pointers of one type, and closures with other values, are different functions.
         const {
-            assert!(size_of::<F>() == 0, "name a function pointer or a closure with values by what `register` returned")
+            assert!(
+                size_of::<F>() == 0,
+                "for a function pointer or a capturing closure, pass the value that `register` has returned"
+            )
         };
         Key::Type(TypeId::of::<F>(), type_name::<F>())
     }
@@ -132,13 +135,16 @@ impl<F: Fn(&Caller<'_>, A, &[T]) -> R + 'static, A, T, R> CallableWith<A, T, R> 
     fn key(&self) -> Key {
         // Function pointers of one type, and closures with other values, are different functions.
         const {
-            assert!(size_of::<F>() == 0, "name a function pointer or a closure with values by what `register` returned")
+            assert!(
+                size_of::<F>() == 0,
+                "for a function pointer or a capturing closure, pass the value that `register` has returned"
+            )
         };
         Key::Type(TypeId::of::<F>(), type_name::<F>())
     }
 }
 
-/// The type of a function, for the names that registrations return.
+/// The signature as a function pointer type, for the handles that registrations return.
 type Signature<A, R> = PhantomData<fn(A) -> R>;
 
 /// A registered function ([`Calls::register`]).
@@ -249,109 +255,73 @@ impl<A, T, R> CallableWith<A, T, R> for FunctionWith<A, T, R> {
     }
 }
 
+/// Runs a function, given its caller, the encoded argument and the bytes of its elements. Returns the encoded result,
+/// or the text of the error.
+type Run = dyn Fn(&Caller<'_>, &[u8], &[u8]) -> Result<Vec<u8>, String>;
+
 /// A registered function without its types.
-pub(super) trait Erased {
-    /// Runs the function; returns the bytes of its result, or the reason why it has none.
-    fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String>;
-    /// Whether it runs in the dispatcher.
-    fn is_short(&self) -> bool;
-    /// The name of its type.
-    fn name(&self) -> &'static str;
-    /// The names of its types.
-    fn signature(&self) -> String;
+pub(super) struct Registered {
+    pub(super) run: Box<Run>,
+    /// Whether the function runs in the dispatcher.
+    pub(super) is_short: bool,
+    /// The type name of the function.
+    pub(super) name: &'static str,
+    /// The type names of its argument, elements and result.
+    pub(super) signature: String,
+}
+
+impl Registered {
+    pub(super) fn plain<F, A, R>(function: F, is_short: bool) -> Self
+    where
+        F: Fn(&Caller<'_>, A) -> R + 'static,
+        A: DeserializeOwned,
+        R: Serialize,
+    {
+        let name = type_name::<F>();
+        let run =
+            move |caller: &Caller<'_>, argument: &[u8], _: &[u8]| run_catching(name, argument, |a| function(caller, a));
+        let signature = format!("{name}({}) -> {}", type_name::<A>(), type_name::<R>());
+        Self { run: Box::new(run), is_short, name, signature }
+    }
+
+    pub(super) fn with_data<F, A, T, R>(function: F) -> Self
+    where
+        F: Fn(&Caller<'_>, A, &[T]) -> R + 'static,
+        A: DeserializeOwned,
+        T: Pod,
+        R: Serialize,
+    {
+        const { assert!(size_of::<T>() > 0, "zero-sized elements are not supported") };
+        let name = type_name::<F>();
+        let run = move |caller: &Caller<'_>, argument: &[u8], data: &[u8]| {
+            if !data.len().is_multiple_of(size_of::<T>()) {
+                return Err(format!("{} bytes are not elements of type {}", data.len(), type_name::<T>()));
+            }
+            match bytemuck::try_cast_slice(data) {
+                Ok(elements) => run_catching(name, argument, |argument| function(caller, argument, elements)),
+                // Rare: the buffer is not aligned for the elements, so they are copied.
+                Err(_) => {
+                    let elements: Vec<T> =
+                        data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+                    run_catching(name, argument, |argument| function(caller, argument, &elements))
+                }
+            }
+        };
+        let signature = format!("{name}({}, [{}]) -> {}", type_name::<A>(), type_name::<T>(), type_name::<R>());
+        Self { run: Box::new(run), is_short: false, name, signature }
+    }
 }
 
 /// Decodes the argument, runs `f` and encodes its result; a panic of any of them becomes an error.
-fn caught<A: DeserializeOwned, R: Serialize>(
+fn run_catching<A: DeserializeOwned, R: Serialize>(
     name: &str,
     argument: &[u8],
     f: impl FnOnce(A) -> R,
 ) -> Result<Vec<u8>, String> {
     let run = || {
-        let argument = postcard::from_bytes(argument).map_err(|e| format!("no argument of {name}: {e}"))?;
+        let argument =
+            postcard::from_bytes(argument).map_err(|e| format!("cannot decode the argument of {name}: {e}"))?;
         postcard::to_allocvec(&f(argument)).map_err(|e| format!("the result of {name} cannot be encoded: {e}"))
     };
     callback::caught(run).unwrap_or_else(|text| Err(format!("{name} panicked: {text}")))
-}
-
-pub(super) struct Plain<F, A, R> {
-    function: F,
-    short: bool,
-    signature: Signature<A, R>,
-}
-
-impl<F, A, R> Plain<F, A, R> {
-    pub(super) fn new(function: F, short: bool) -> Self {
-        Self { function, short, signature: PhantomData }
-    }
-}
-
-impl<F, A, R> Erased for Plain<F, A, R>
-where
-    F: Fn(&Caller<'_>, A) -> R,
-    A: DeserializeOwned,
-    R: Serialize,
-{
-    fn run(&self, caller: &Caller<'_>, argument: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        caught(type_name::<F>(), argument, |argument| (self.function)(caller, argument))
-    }
-
-    fn is_short(&self) -> bool {
-        self.short
-    }
-
-    fn name(&self) -> &'static str {
-        type_name::<F>()
-    }
-
-    fn signature(&self) -> String {
-        format!("{}({}) -> {}", type_name::<F>(), type_name::<A>(), type_name::<R>())
-    }
-}
-
-pub(super) struct WithData<F, A, T, R> {
-    function: F,
-    signature: Signature<(A, PhantomData<T>), R>,
-}
-
-impl<F, A, T, R> WithData<F, A, T, R> {
-    pub(super) fn new(function: F) -> Self {
-        Self { function, signature: PhantomData }
-    }
-}
-
-impl<F, A, T, R> Erased for WithData<F, A, T, R>
-where
-    F: Fn(&Caller<'_>, A, &[T]) -> R,
-    A: DeserializeOwned,
-    T: Pod,
-    R: Serialize,
-{
-    fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String> {
-        const { assert!(size_of::<T>() > 0, "elements need a size") };
-        if !data.len().is_multiple_of(size_of::<T>()) {
-            return Err(format!("{} bytes are not elements of type {}", data.len(), type_name::<T>()));
-        }
-        let name = type_name::<F>();
-        match bytemuck::try_cast_slice(data) {
-            Ok(elements) => caught(name, argument, |argument| (self.function)(caller, argument, elements)),
-            // The buffer is not aligned for the elements, which is rare.
-            Err(_) => {
-                let elements: Vec<T> = data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
-                caught(name, argument, |argument| (self.function)(caller, argument, &elements))
-            }
-        }
-    }
-
-    fn is_short(&self) -> bool {
-        false
-    }
-
-    fn name(&self) -> &'static str {
-        type_name::<F>()
-    }
-
-    fn signature(&self) -> String {
-        format!("{}({}, [{}]) -> {}", type_name::<F>(), type_name::<A>(), type_name::<T>(), type_name::<R>())
-    }
 }

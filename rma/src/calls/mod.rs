@@ -1,9 +1,9 @@
-//! Remote calls: a function runs at another rank, and its result, error or panic comes back.
+//! Remote calls: a function runs at another rank, and its result, error or panic is returned to the caller.
 //!
-//! Functions are registered by all ranks in the same order. Arguments and results are any types with serde's
-//! `Serialize` and `Deserialize`, in postcard's form. A function runs at the target whenever the target is inside the
-//! runtime: after the dispatcher, where it may make calls itself ([`register`](Calls::register)), or, if it is short, in
-//! the dispatcher ([`register_short`](Calls::register_short)).
+//! Functions are registered by all ranks in the same order. Arguments and results may have any type that implements
+//! serde's `Serialize` and `Deserialize`; they are encoded by postcard. A function runs when the target is inside the
+//! runtime: after the dispatcher has returned, where it may make calls itself ([`register`](Calls::register)), or, if
+//! it is short, in the dispatcher ([`register_short`](Calls::register_short)).
 //!
 //! | call | messages |
 //! |---|---|
@@ -13,19 +13,20 @@
 //! | `call_all`, `cast_all` | those of `call` and `cast` to every rank |
 //! | `quiesce` | two allreduces of two words, or more while calls are being made |
 //!
-//! **Bounded memory.** A rank has at most 256 calls in progress to each target; the next one waits for one of them, unless
-//! it is made inside a function: such calls never wait for room, since two functions could wait for each other.
+//! **Bounded memory.** A rank has at most 256 calls in progress to each target; the next one waits for one of them,
+//! unless it is made inside a function: such calls never wait for room, since two functions could wait for each other.
 //!
-//! **Functions that wait.** While a function waits for a call of its own, other functions run at its rank, inside it. At
-//! most 8 can be inside each other: the eighth gets `Limit` if it waits. A function that sends long data, or an answer, may
-//! be interrupted by others too, so it must not hold a borrow of state that they use.
+//! **Functions that wait.** While a function waits for a call of its own, other functions run at its rank, inside it.
+//! At most 8 can be nested: the eighth gets `Limit` if it waits. Other functions may also run while a function sends
+//! long data or a reply, so it must not hold a borrow of state that they use.
 //!
-//! **What they may call.** In a short function, every call that communicates, waits or makes progress gets
-//! `InCallback`, on every device; in another function, `register`, `quiesce` and `free`. `ARCHITECTURE.md` has the
-//! table of all such functions of the program ("Callbacks").
+//! **Permitted calls.** In a short function, every call that communicates, waits or makes progress gets `InCallback`,
+//! on every device; in another function, `register`, `quiesce` and `free`. `ARCHITECTURE.md` has the table of all such
+//! functions of the program ("Callbacks").
 //!
 //! **Termination detection.** [`quiesce`](Calls::quiesce) is the four-counter method (Mattern 1987, "Algorithms for
-//! distributed termination detection"): two consecutive sums of the calls made and the calls done, all equal.
+//! distributed termination detection"): two consecutive reductions of the number of calls made and the number of calls
+//! completed, with all four sums equal.
 
 mod calling;
 mod dist;
@@ -47,8 +48,8 @@ use crate::collectives::Collectives;
 use crate::op::Op;
 pub use calling::{Calling, CallingAll};
 pub use dist::{Dist, Fetching};
+use function::Registered;
 pub use function::{Callable, CallableWith, Caller, Function, FunctionWith};
-use function::{Erased, Plain, WithData};
 pub use state::Calls;
 use state::{Functions, Shared};
 use wire::Header;
@@ -56,7 +57,7 @@ use wire::Header;
 const REGISTER: &str = "register a remote function";
 
 impl Calls {
-    /// Makes the calls of a team. Collective; one allgather.
+    /// Creates the remote calls of a team. Collective; one allgather.
     ///
     /// # Errors
     /// `Limit` if no handler number is free; `PeerLost`.
@@ -70,15 +71,15 @@ impl Calls {
                 None => Delivery::Done,
             };
             let listening = team.job().active_messages().listen(handler);
-            // 0 is not a number of the runtime.
+            // 0 means that no handler number was free, as the runtime never assigns 0.
             let own_id = listening.as_ref().map_or(0, |listening| listening.id().0);
             let all = coll::allgather(team, &own_id.to_le_bytes())?;
             let handlers: Vec<HandlerId> = all.iter().map(|id| HandlerId(u16::from_le_bytes([id[0], id[1]]))).collect();
             let listening = listening?;
             if let Some(none) = handlers.iter().position(|id| id.0 == 0) {
                 team.job().active_messages().end(&listening);
-                let e = Error::new(ErrorKind::Limit, "make remote calls").rank(team.job().rank());
-                return Err(e.peer(team.members()[none]).cause("no handler number is free there"));
+                let e = Error::new(ErrorKind::Limit, "create remote calls").rank(team.job().rank());
+                return Err(e.peer(team.members()[none]).cause("the rank has no free handler number"));
             }
             let zeros = || (0..team.size()).map(|_| Cell::new(0)).collect();
             let shared = Rc::new(Shared {
@@ -91,13 +92,13 @@ impl Calls {
                 in_progress: zeros(),
                 casts: zeros(),
                 running: Cell::new(0),
-                made: Cell::new(0),
-                done: Cell::new(0),
+                calls_made: Cell::new(0),
+                calls_done: Cell::new(0),
                 freed: Cell::new(false),
                 team: team.clone(),
             });
             *own.borrow_mut() = Rc::downgrade(&shared);
-            // No rank makes a call before all others can receive it.
+            // A barrier, so that no rank makes a call before all others can receive it.
             team.barrier()?;
             Ok(Self { shared })
         })
@@ -109,9 +110,9 @@ impl Calls {
         &self.shared.team
     }
 
-    /// Registers a function, which runs after the dispatcher and may make calls and wait. Collective, in the same order at
-    /// all ranks; one allgather. The function is named at a call by itself, if it is a function item, or by the returned
-    /// value.
+    /// Registers a function, which runs after the dispatcher and may make calls and wait. Collective, in the same order
+    /// at all ranks; one allgather. The function is named at a call by itself, if it is a function item, or by the
+    /// returned value.
     ///
     /// # Errors
     /// `Mismatch` on every rank if the ranks register functions of different types; `Limit` after 65535 functions;
@@ -171,7 +172,7 @@ impl Calls {
         R: Serialize + DeserializeOwned + 'static,
     {
         located(|| {
-            self.add(TypeId::of::<F>(), Rc::new(WithData::new(function)))
+            self.add(TypeId::of::<F>(), Registered::with_data(function))
                 .map(|number| FunctionWith::new(self.id(), number))
         })
     }
@@ -182,7 +183,7 @@ impl Calls {
         A: DeserializeOwned + 'static,
         R: Serialize + 'static,
     {
-        let number = self.add(TypeId::of::<F>(), Rc::new(Plain::new(function, short)))?;
+        let number = self.add(TypeId::of::<F>(), Registered::plain(function, short))?;
         Ok(Function::new(self.id(), number))
     }
 
@@ -191,15 +192,17 @@ impl Calls {
         self.shared.listening.id().0
     }
 
-    fn add(&self, by: TypeId, function: Rc<dyn Erased>) -> Result<u16> {
+    fn add(&self, by: TypeId, function: Registered) -> Result<u16> {
         self.shared.usable(REGISTER)?;
-        self.shared.outside(REGISTER)?;
-        let signature = function.signature();
+        self.shared.check_outside_function(REGISTER)?;
+        let signature = function.signature.clone();
         let number = {
             let mut functions = self.shared.functions.borrow_mut();
             let number = u16::try_from(functions.list.len());
-            let number = number.map_err(|_| Error::new(ErrorKind::Limit, REGISTER).cause("65535 are registered"))?;
-            functions.list.push(function);
+            let number = number.map_err(|_| {
+                Error::new(ErrorKind::Limit, REGISTER).cause("65535 functions are registered, the maximum")
+            })?;
+            functions.list.push(Rc::new(function));
             functions.by_type.insert(by, number);
             number
         };
@@ -210,13 +213,16 @@ impl Calls {
             return Err(Error::new(ErrorKind::Mismatch, REGISTER)
                 .rank(self.team().job().rank())
                 .peer(self.team().members()[by])
-                .cause(format!("it registers {}, and this rank {signature}", String::from_utf8_lossy(&all[by])))
+                .cause(format!(
+                    "the peer registers {}, but this rank registers {signature}",
+                    String::from_utf8_lossy(&all[by])
+                ))
                 .remedy("register the same functions in the same order at all ranks"));
         }
         Ok(number)
     }
 
-    /// Calls a function at `rank`; the handle gives the result by wait, test or `.await`. Waits for room if 256 calls to
+    /// Calls a function at `rank`; wait, test or `.await` on the handle returns the result. Waits while 256 calls to
     /// `rank` are in progress.
     ///
     /// Errors, all returned by the handle: `NoSuchRank`; `BadArgument` for a function that is not registered; `Aborted`
@@ -234,11 +240,11 @@ impl Calls {
         Calling::new(self, rank, started)
     }
 
-    /// Calls a function with a slice of elements ([`register_with`](Self::register_with)). On return the slice may be
-    /// reused.
+    /// Calls a function with a slice of elements ([`register_with`](Self::register_with)). The slice may be reused on
+    /// return.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call); those of the function are returned by the handle.
+    /// Those of [`call`](Self::call); the handle returns those of the function.
     #[track_caller]
     pub fn call_with<F, A, T, R>(&self, rank: usize, function: F, argument: A, data: &[T]) -> Result<Calling<R>>
     where
@@ -254,11 +260,11 @@ impl Calls {
         })
     }
 
-    /// Calls a function at `rank` without a result. On return the argument has been sent; [`quiesce`](Self::quiesce) waits
-    /// until the function has run. A panic of the function is reported at the target.
+    /// Calls a function at `rank` without a result. On return the argument has been sent; [`quiesce`](Self::quiesce)
+    /// waits until the function has run. A panic of the function is reported at the target.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call) that are known here.
+    /// Those of [`call`](Self::call) that are detected at the caller.
     #[track_caller]
     pub fn cast<F, A, R>(&self, rank: usize, function: F, argument: A) -> Result<()>
     where
@@ -288,7 +294,7 @@ impl Calls {
         })
     }
 
-    /// Calls a function at every rank, including this one; the handle gives the results in the order of the ranks.
+    /// Calls a function at every rank, including this one; the handle returns the results in the order of the ranks.
     ///
     /// Errors: those of [`call`](Self::call), of the first rank that has one.
     pub fn call_all<F, A, R>(&self, function: F, argument: A) -> CallingAll<R>
@@ -326,29 +332,29 @@ impl Calls {
     }
 
     /// Waits until all calls and casts of all ranks, and those that their functions have made, have run. Collective;
-    /// calls that a rank makes after its own call of this may be awaited or not.
+    /// calls that a rank makes after it has entered `quiesce` may be included or not.
     ///
     /// # Errors
     /// `InCallback` inside a function; `PeerLost`.
     #[track_caller]
     pub fn quiesce(&self) -> Result<()> {
         located(|| {
-            self.shared.outside("wait for all remote calls")?;
+            self.shared.check_outside_function("wait for all remote calls")?;
             let mut before = None;
             loop {
-                let mut sums = [self.shared.made.get(), self.shared.done.get()];
+                let mut sums = [self.shared.calls_made.get(), self.shared.calls_done.get()];
                 self.team().allreduce(&mut sums, Op::Sum)?;
                 if sums[0] == sums[1] && before == Some(sums) {
                     return Ok(());
                 }
                 before = Some(sums);
-                // An allreduce of one rank makes no progress.
+                // With one rank, the allreduce makes no progress.
                 self.shared.job().progress_of_test()?;
             }
         })
     }
 
-    /// Waits until all calls have run, and forgets the functions. Collective.
+    /// Waits until all calls have run, and frees the functions. Collective.
     ///
     /// # Errors
     /// Those of [`quiesce`](Self::quiesce); `PeerLost`.
@@ -361,7 +367,7 @@ impl Calls {
                 let to = shared.team.members()[source];
                 shared.send(shared.job(), to, source, Header::acknowledge(casts.take()), &[], &[])?;
             }
-            // After it, no message for the handler is in transit.
+            // After this wait, no message for the handler is in transit.
             let all_known = || shared.in_progress.iter().all(|calls| calls.get() == 0);
             shared.job().wait(|| shared.awaited(None), || Ok(all_known().then_some(())))?;
             self.team().barrier()?;

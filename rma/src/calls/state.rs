@@ -12,12 +12,12 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::function::{Caller, Erased, Key};
+use super::function::{Caller, Key, Registered};
 use super::wire::{self, CALL, Header, Kind};
 
 /// Maximum number of calls of a rank in progress to one target.
 const MAX_CALLS_IN_PROGRESS: u32 = 256;
-/// Maximum number of nested functions at a rank, the same as of the runtime's completions.
+/// Maximum number of nested functions at a rank; equals the runtime's limit on nested completions.
 const MAX_DEPTH: u32 = 8;
 /// Number of casts that one message acknowledges.
 const CASTS: u32 = 64;
@@ -40,7 +40,7 @@ const CASTS: u32 = 64;
 ///     let team = job.world()?;
 ///     let calls = Calls::new(&team)?;
 ///     calls.register(add)?;
-///     // A hash table over all ranks: a closure has the part of its rank.
+///     // A distributed hash table: each rank's closure owns that rank's part.
 ///     let map = Rc::new(RefCell::new(HashMap::<String, u64>::new()));
 ///     let own = Rc::clone(&map);
 ///     let count = calls.register(move |_, (key, by): (String, u64)| {
@@ -68,17 +68,17 @@ impl fmt::Debug for Calls {
     }
 }
 
-/// The functions of a rank.
+/// The functions that a rank has registered.
 #[derive(Default)]
 pub(super) struct Functions {
-    pub(super) list: Vec<Rc<dyn Erased>>,
+    pub(super) list: Vec<Rc<Registered>>,
     pub(super) by_type: FxHashMap<TypeId, u16>,
 }
 
 /// A call whose result is awaited: `None` until it has arrived.
 pub(super) type Outcome = RefCell<Option<Result<Vec<u8>>>>;
 
-/// State of a rank.
+/// State of the remote calls at one rank.
 pub(super) struct Shared {
     pub(super) team: Team,
     pub(super) listening: Listening,
@@ -91,12 +91,12 @@ pub(super) struct Shared {
     pub(super) last: Cell<u32>,
     /// Number of calls in progress, by target.
     pub(super) in_progress: Vec<Cell<u32>>,
-    /// Number of casts that have run and are not acknowledged, by source.
+    /// Number of casts that have run but are not acknowledged yet, by source.
     pub(super) casts: Vec<Cell<u32>>,
-    /// Number of functions on the stack.
+    /// Number of functions that are running, nested in each other.
     pub(super) running: Cell<u32>,
-    pub(super) made: Cell<u64>,
-    pub(super) done: Cell<u64>,
+    pub(super) calls_made: Cell<u64>,
+    pub(super) calls_done: Cell<u64>,
     pub(super) freed: Cell<bool>,
 }
 
@@ -125,21 +125,21 @@ impl Shared {
         if !self.freed.get() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Freed, operation).rank(self.job().rank()).cause("the calls have been freed"))
+        Err(Error::new(ErrorKind::Freed, operation).rank(self.job().rank()).cause("this `Calls` object has been freed"))
     }
 
     /// Checks that no function is running.
-    pub(super) fn outside(&self, operation: &'static str) -> Result<()> {
+    pub(super) fn check_outside_function(&self, operation: &'static str) -> Result<()> {
         self.job().running(operation)?;
-        if self.running.get() == 0 { Ok(()) } else { Err(self.inside(operation)) }
+        if self.running.get() == 0 { Ok(()) } else { Err(self.inside_function(operation)) }
     }
 
     #[cold]
-    fn inside(&self, operation: &'static str) -> Error {
+    fn inside_function(&self, operation: &'static str) -> Error {
         Error::new(ErrorKind::InCallback, operation)
             .rank(self.job().rank())
             .cause("a remote function is running at this rank")
-            .remedy("make this call outside of the function; a function waits with `wait`")
+            .remedy("move this call out of the remote function; inside one, wait with `wait`")
     }
 
     /// Checks that a function may wait for a call here.
@@ -149,8 +149,8 @@ impl Shared {
         }
         Err(Error::new(ErrorKind::Limit, CALL)
             .rank(self.job().rank())
-            .cause(format!("{MAX_DEPTH} functions wait for calls inside each other, the maximum"))
-            .remedy("let functions answer without waiting, or register those that they wait for as short ones"))
+            .cause(format!("{MAX_DEPTH} nested remote functions wait for calls, the maximum"))
+            .remedy("return without waiting, or register the awaited functions with `register_short`"))
     }
 
     pub(super) fn awaited(&self, rank: Option<usize>) -> Awaited {
@@ -158,7 +158,7 @@ impl Shared {
         Awaited { account: Some(Account::team(self.team.context())), operation: CALL, call: 0, from }
     }
 
-    /// The number of a function, and the bytes of its argument.
+    /// Looks up the number of a function and encodes its argument.
     pub(super) fn encoded(&self, key: Key, argument: &impl Serialize) -> Result<(u16, Vec<u8>)> {
         self.usable(CALL)?;
         self.job().running(CALL)?;
@@ -173,7 +173,7 @@ impl Shared {
                 .cause(format!("`{name}` is not registered here"))
                 .remedy("register the function at all ranks first")
         })?;
-        let bytes = postcard::to_allocvec(argument).map_err(|e| wire::bad("an argument", &e))?;
+        let bytes = postcard::to_allocvec(argument).map_err(|e| wire::codec_error("an argument", &e))?;
         if u32::try_from(bytes.len()).is_err() {
             let cause = format!("the argument has {} bytes; at most {} are allowed", bytes.len(), u32::MAX);
             return Err(Error::new(ErrorKind::Limit, CALL)
@@ -183,7 +183,7 @@ impl Shared {
         Ok((number, bytes))
     }
 
-    /// Starts a call with a result.
+    /// Starts a call that returns a result.
     pub(super) fn start(&self, rank: usize, number: u16, argument: &[u8], data: &[u8]) -> Result<Rc<Outcome>> {
         let outcome = Rc::new(Outcome::default());
         let mut call = self.last.get();
@@ -205,7 +205,7 @@ impl Shared {
         sent.map(|()| outcome)
     }
 
-    /// Sends a call or a cast, once there is room for one more.
+    /// Sends a call or a cast, once fewer than the maximum are in progress to the target.
     pub(super) fn send_call(&self, rank: usize, header: Header, argument: &[u8], data: &[u8]) -> Result<()> {
         let to = self.team.job_rank(rank)?;
         let in_progress = &self.in_progress[rank];
@@ -214,8 +214,8 @@ impl Shared {
                 .wait(|| self.awaited(Some(rank)), || Ok((in_progress.get() < MAX_CALLS_IN_PROGRESS).then_some(())))?;
         }
         in_progress.set(in_progress.get() + 1);
-        self.made.set(self.made.get() + 1);
-        let header = header.numbered(self.made.get());
+        self.calls_made.set(self.calls_made.get() + 1);
+        let header = header.numbered(self.calls_made.get());
         if let Some(bill) = self.job().bill() {
             let account = Account::team(self.team.context());
             bill.called_for(account, CALL, Some(to));
@@ -224,7 +224,7 @@ impl Shared {
         let sent = self.send(self.job(), to, rank, header, argument, data);
         if sent.is_err() {
             in_progress.set(in_progress.get() - 1);
-            self.made.set(self.made.get() - 1);
+            self.calls_made.set(self.calls_made.get() - 1);
         }
         sent
     }
@@ -246,7 +246,7 @@ impl Shared {
     pub(super) fn receive(self: &Rc<Self>, message: &Message<'_>) -> Delivery {
         let source = self.ranks.get(&message.source).copied();
         let Some((source, (header, inline))) = source.zip(Header::read(message.header)) else {
-            tracing::error!("a malformed call of rank {} was dropped", message.source);
+            tracing::error!("dropped a malformed call from rank {}", message.source);
             return Delivery::Done;
         };
         match header.kind {
@@ -258,7 +258,7 @@ impl Shared {
             }
             Kind::Result | Kind::Failed => {
                 let mut open = self.open.borrow_mut();
-                // An answer of another rank ends no call.
+                // Ignored: only the target of a call may answer it.
                 if open.get(&header.call).is_none_or(|(rank, _)| *rank != source) {
                     return Delivery::Done;
                 }
@@ -291,7 +291,7 @@ impl Shared {
     ) -> Delivery {
         let function = self.functions.borrow().list.get(usize::from(header.function)).cloned();
         let shared = Rc::clone(self);
-        let is_short = function.as_ref().is_some_and(|function| function.is_short());
+        let is_short = function.as_ref().is_some_and(|function| function.is_short);
         if is_short && let Some(data) = message.data() {
             let (argument, _) = header.split(inline, data);
             let inside = self.job().inside(Callback::ShortFunction);
@@ -300,7 +300,7 @@ impl Shared {
             let casts = self.casts[source].get() + 1;
             if header.kind == Kind::Cast && result.is_ok() && casts < CASTS {
                 self.casts[source].set(casts);
-                self.done.set(self.done.get() + 1);
+                self.calls_done.set(self.calls_done.get() + 1);
                 return Delivery::Done;
             }
             let then = move |job: &Messenger, _: Result<Received>| shared.answer(job, source, header, result);
@@ -310,9 +310,11 @@ impl Shared {
         let then = move |job: &Messenger, received: Result<Received>| {
             let bytes = match received {
                 Ok(received) => received.buffer,
-                // If the message waits at its sender, the caller also gets an error, and has taken the call back.
+                // In a rendezvous, the caller gets the error too and has already withdrawn the call.
                 Err(_) if waits => return Ok(()),
-                Err(e) => return shared.answer(job, source, header, Err(format!("its argument did not arrive: {e}"))),
+                Err(e) => {
+                    return shared.answer(job, source, header, Err(format!("its argument was not received: {e}")));
+                }
             };
             let (argument, data) = header.split(&inline, &bytes);
             let result = shared.run(function.as_deref(), (source, header), argument, data);
@@ -324,25 +326,25 @@ impl Shared {
     /// Runs a function.
     pub(super) fn run(
         self: &Rc<Self>,
-        function: Option<&dyn Erased>,
+        function: Option<&Registered>,
         (source, header): (usize, Header),
         argument: &[u8],
         data: &[u8],
     ) -> std::result::Result<Vec<u8>, String> {
         let calls = Calls { shared: Rc::clone(self) };
         let _running = Running::new(&self.running);
-        let run = |function: &dyn Erased| function.run(&Caller { rank: source, calls: &calls }, argument, data);
+        let run = |function: &Registered| (function.run)(&Caller { rank: source, calls: &calls }, argument, data);
         match (function, self.job().bill()) {
             (Some(function), None) => run(function),
             (Some(function), Some(bill)) => {
                 let (account, from) = (Account::team(self.team.context()), self.team.members()[source]);
-                bill.run(account, function.name(), (from, header.id(self.listening.id())), || run(function))
+                bill.run(account, function.name, (from, header.id(self.listening.id())), || run(function))
             }
-            (None, _) => Err("the function is not registered there".to_owned()),
+            (None, _) => Err("the function is not registered at the target".to_owned()),
         }
     }
 
-    /// Sends the result of a call, or acknowledges casts. Only then the call counts as done.
+    /// Sends the result of a call, or acknowledges casts, and then counts the call as completed.
     pub(super) fn answer(
         &self,
         job: &Messenger,
@@ -351,7 +353,7 @@ impl Shared {
         result: std::result::Result<Vec<u8>, String>,
     ) -> Result<()> {
         let answered = self.send_answer(job, source, header, result);
-        self.done.set(self.done.get() + 1);
+        self.calls_done.set(self.calls_done.get() + 1);
         answered
     }
 
@@ -368,8 +370,8 @@ impl Shared {
             (Kind::Call, Err(why)) => self.send(job, to, source, header.answered(Kind::Failed), why.as_bytes(), &[]),
             (_, result) => {
                 if let Err(why) = result {
-                    tracing::error!("a call of rank {to} without a result failed: {why}");
-                    farside_core::say(format_args!("rank {}: a call of rank {to} failed: {why}", self.job().rank()));
+                    tracing::error!("a cast from rank {to} failed: {why}");
+                    farside_core::say(format_args!("rank {}: a cast from rank {to} failed: {why}", self.job().rank()));
                 }
                 let casts = self.casts[source].get() + 1;
                 if casts < CASTS {

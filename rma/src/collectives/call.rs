@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Calls of collectives as values: operation, buffers, counts, operator. The method of the same name of
-//! [`Collectives`](super::Collectives) makes the call, and has an example.
+//! Collective calls as values: operation, buffers, counts, operator. The method of the same name in
+//! [`Collectives`](super::Collectives) makes the call directly, and has an example.
 
 use std::marker::PhantomData;
 
@@ -12,7 +12,7 @@ use farside_core::{Result, Team};
 
 use super::operator::{NoOperator, Operator, reduction};
 
-/// A call of a collective with its buffers. It can be made blocking, nonblocking or persistent.
+/// A collective call with its buffers. It can be made blocking, nonblocking or persistent.
 ///
 /// ```
 /// use farside_rma::collectives::call;
@@ -32,7 +32,7 @@ use super::operator::{NoOperator, Operator, reduction};
 #[must_use = "a call does nothing until it is made"]
 #[derive(Debug)]
 pub struct Call<'b, T, O = NoOperator> {
-    /// The arguments, but for those that depend on team and operator.
+    /// The arguments, except those that depend on the team and the operator.
     arguments: Arguments<'b>,
     /// Address and length; empty if the call is in place.
     input: (*const T, usize),
@@ -51,7 +51,7 @@ pub struct Call<'b, T, O = NoOperator> {
 ///     let team = job.world()?;
 ///     team.overlap(|calls| {
 ///         let barrier = calls.start(call::barrier())?;
-///         // Other work, while the other ranks come.
+///         // Other work, until all ranks have started the barrier.
 ///         barrier.wait().map(drop)
 ///     })
 /// })?;
@@ -61,59 +61,62 @@ pub fn barrier<'b>() -> Call<'b, u8> {
     Call::new(Operation::Barrier, Shape::Equal(0), &[], &mut [])
 }
 
-/// Gives every rank the root's elements. The length is the same at every rank.
+/// Broadcasts the root's elements to every rank. The length is the same at every rank.
 pub fn broadcast<T: Pod>(data: &mut [T], root: usize) -> Call<'_, T> {
     Call::new(Operation::Broadcast, vector(data), &[], data).root(root)
 }
 
-/// Gives rank `i` block `i` of the root's `from`, which is read only at the root. All blocks are as long as `into`.
+/// Scatters: rank `i` receives block `i` of the root's `from`, which is read only at the root. All blocks are as long
+/// as `into`.
 pub fn scatter<'b, T: Pod>(from: &'b [T], into: &'b mut [T], root: usize) -> Call<'b, T> {
     Call::new(Operation::Scatter, equal(into), from, into).root(root)
 }
 
-/// Gives rank `i` the next `counts[i]` elements of the root's `from`. `from` and `counts` are read only at the root.
+/// Scatters: rank `i` receives the next `counts[i]` elements of the root's `from`. `from` and `counts` are read only at
+/// the root.
 pub fn scatterv<'b, T: Pod>(from: &'b [T], counts: &'b [usize], into: &'b mut [T], root: usize) -> Call<'b, T> {
     Call::new(Operation::Scatter, each(counts, &[]), from, into).root(root).known_at_root()
 }
 
-/// Gives the root the elements of all ranks, in rank order, in `into`, which is written only at the root.
+/// Gathers the elements of all ranks, in rank order, into the root's `into`, which is written only at the root.
 pub fn gather<'b, T: Pod>(from: &'b [T], into: &'b mut [T], root: usize) -> Call<'b, T> {
     Call::new(Operation::Gather, equal(from), from, into).root(root)
 }
 
-/// Gives the root `counts[i]` elements of each rank `i`, like [`gather`]. `counts` is read only at the root.
+/// Gathers `counts[i]` elements of each rank `i` at the root, like [`gather`]. `counts` is read only at the root.
 pub fn gatherv<'b, T: Pod>(from: &'b [T], into: &'b mut [T], counts: &'b [usize], root: usize) -> Call<'b, T> {
     Call::new(Operation::Gather, each(counts, &[]), from, into).root(root).known_at_root()
 }
 
-/// Gives every rank the elements of all ranks, in rank order. The length is the same at every rank.
+/// Gathers the elements of all ranks, in rank order, at every rank. The length is the same at every rank.
 pub fn allgather<'b, T: Pod>(from: &'b [T], into: &'b mut [T]) -> Call<'b, T> {
     Call::new(Operation::Allgather, equal(from), from, into)
 }
 
-/// Gives every rank `counts[i]` elements of each rank `i`, like [`allgather`]. `counts` is the same at every rank.
+/// Gathers `counts[i]` elements of each rank `i` at every rank, like [`allgather`]. `counts` is the same at every rank.
 pub fn allgatherv<'b, T: Pod>(from: &'b [T], into: &'b mut [T], counts: &'b [usize]) -> Call<'b, T> {
     Call::new(Operation::Allgather, each(counts, &[]), from, into)
 }
 
-/// Gives rank `i` block `i` of `from`, and gets a block of each rank into `into`, in rank order. All blocks have the
-/// same length.
+/// Sends block `i` of `from` to rank `i`, and receives a block from each rank into `into`, in rank order. All blocks
+/// have the same length.
 pub fn alltoall<'b, T: Pod>(from: &'b [T], into: &'b mut [T]) -> Call<'b, T> {
-    // `with_arguments` divides this by the number of ranks, which is not known yet.
+    // The total length: `with_arguments` divides it by the number of ranks, which is not known yet.
     Call::new(Operation::Alltoall, equal(from), from, into)
 }
 
-/// Gives rank `i` the next `to[i]` elements of `from`, and gets `of[i]` elements of each rank `i`, like [`alltoall`].
+/// Sends the next `to[i]` elements of `from` to rank `i`, and receives `of[i]` elements from each rank `i`, like
+/// [`alltoall`].
 pub fn alltoallv<'b, T: Pod>(from: &'b [T], to: &[usize], into: &'b mut [T], of: &[usize]) -> Call<'b, T> {
     Call::new(Operation::Alltoall, each(to, of), from, into)
 }
 
-/// Reduces the elements of all ranks, one by one, into `data` at the root; at other ranks `data` is only read.
+/// Reduces the elements of all ranks, element by element, into `data` at the root; at other ranks `data` is only read.
 pub fn reduce<T: Pod, O: Operator<T>>(data: &mut [T], operator: O, root: usize) -> Call<'_, T, O> {
     Call::new(Operation::Reduce, vector(data), &[], data).root(root).with(operator)
 }
 
-/// Reduces the elements of all ranks, one by one, into `data` at every rank: the same bits everywhere.
+/// Reduces the elements of all ranks, element by element, into `data` at every rank, with bitwise equal results.
 pub fn allreduce<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_, T, O> {
     Call::new(Operation::Allreduce, vector(data), &[], data).with(operator)
 }
@@ -143,13 +146,13 @@ pub fn exscan<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_, T
     Call::new(Operation::Exscan, vector(data), &[], data).with(operator)
 }
 
-/// Gives `from` to all destinations of this rank, and gets a block of each source into `into`, in the order of the
-/// sources. All blocks are as long as `from`.
+/// Sends `from` to all destinations of this rank, and receives a block from each source into `into`, in the order of
+/// the sources. All blocks are as long as `from`.
 pub fn neighbor_allgather<'b, T: Pod>(from: &'b [T], into: &'b mut [T], graph: Neighbors<'b>) -> Call<'b, T> {
     Call::new(Operation::NeighborAllgather, equal(from), from, into).on(graph)
 }
 
-/// Gives `from` to all destinations and gets `of[i]` elements of each source `i`, like [`neighbor_allgather`].
+/// Sends `from` to all destinations and receives `of[i]` elements from each source `i`, like [`neighbor_allgather`].
 pub fn neighbor_allgatherv<'b, T: Pod>(
     from: &'b [T],
     into: &'b mut [T],
@@ -159,8 +162,8 @@ pub fn neighbor_allgatherv<'b, T: Pod>(
     Call::new(Operation::NeighborAllgather, each(&[from.len()], of), from, into).on(graph)
 }
 
-/// Gives destination `i` block `i` of `from`, and gets a block of each source into `into`, in the order of the sources.
-/// All blocks have `count` elements.
+/// Sends block `i` of `from` to destination `i`, and receives a block from each source into `into`, in the order of the
+/// sources. All blocks have `count` elements.
 pub fn neighbor_alltoall<'b, T: Pod>(
     from: &'b [T],
     into: &'b mut [T],
@@ -170,8 +173,8 @@ pub fn neighbor_alltoall<'b, T: Pod>(
     Call::new(Operation::NeighborAlltoall, Shape::Equal(count as u64), from, into).on(graph)
 }
 
-/// Gives destination `i` the next `to[i]` elements of `from` and gets `of[i]` elements of each source `i`, like
-/// [`neighbor_alltoall`].
+/// Sends the next `to[i]` elements of `from` to destination `i` and receives `of[i]` elements from each source `i`,
+/// like [`neighbor_alltoall`].
 pub fn neighbor_alltoallv<'b, T: Pod>(
     from: &'b [T],
     to: &[usize],
@@ -182,7 +185,7 @@ pub fn neighbor_alltoallv<'b, T: Pod>(
     Call::new(Operation::NeighborAlltoall, each(to, of), from, into).on(graph)
 }
 
-/// The shape of a vector, of blocks that are all as long as this one, and of blocks with these counts.
+/// The shapes of a vector, of equal blocks of this length, and of blocks with these counts.
 fn vector<'b, T>(data: &[T]) -> Shape<'b> {
     Shape::Vector(data.len() as u64)
 }
@@ -208,7 +211,7 @@ impl<'b, T: Pod> Call<'b, T> {
         self
     }
 
-    /// Says that only the root reads the counts.
+    /// Marks the counts as significant only at the root.
     fn known_at_root(mut self) -> Self {
         self.arguments.sizes_known = false;
         self
@@ -231,8 +234,8 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         (Call { arguments, input, output, operator: new, buffers }, was)
     }
 
-    /// Overrides the algorithm selection; all ranks give the same algorithm. The call fails with `Unsupported` if the
-    /// algorithm does not implement it.
+    /// Overrides the algorithm selection; all ranks must pass the same algorithm. The call fails with `Unsupported` if
+    /// the algorithm does not implement it.
     pub fn by(mut self, algorithm: &'b Choice) -> Self {
         self.arguments.algorithm = Some((algorithm.algorithm, &algorithm.parameters));
         self
@@ -257,7 +260,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
     /// Calls `f` with all arguments.
     ///
     /// # Errors
-    /// `Unsupported` by the operator: the call has not been made. Any error of `f`.
+    /// `Unsupported` if the operator is not defined on the elements: the call has not been made. Any error of `f`.
     #[inline]
     pub(super) fn with_arguments<P: Operator<T>, R>(
         &mut self,
@@ -283,7 +286,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         arguments.output = Memory::Contiguous(output.0.cast());
         arguments.lengths = Some([input.1, output.1]);
         if operation == Operation::Reduce && !is_root {
-            // The data is input only.
+            // The data is only read.
             (arguments.input, arguments.output) = (Memory::Contiguous(output.0.cast()), Memory::None);
             arguments.lengths = Some([output.1, 0]);
         }

@@ -8,7 +8,8 @@
 //! Errors of all collectives:
 //! - `NoSuchRank` for a root outside of the team, `BadArgument` for buffers whose lengths do not match the counts,
 //!   `Unsupported` for an operation that is not defined on the elements. The call has then not been made: this rank may
-//!   repeat it, and the others wait for that. After another call on the team they get `Mismatch`, at its end `PeerLost`.
+//!   repeat it, and the others wait for it. If this rank makes another call on the team, they get `Mismatch`; if it
+//!   ends, `PeerLost`.
 //! - `Mismatch` if the messages of a call show that the ranks make different calls.
 //! - `Aborted` if an operator has panicked, or another rank has dropped the call; `PeerLost`.
 
@@ -17,8 +18,7 @@ mod operator;
 mod scope;
 
 use bytemuck::Pod;
-use farside_core::coll::execute;
-use farside_core::coll::operation::Neighbors;
+use farside_core::coll::{execute, operation::Neighbors};
 use farside_core::{Error, Located, Result, Team};
 
 pub use call::Call;
@@ -119,7 +119,7 @@ pub trait Collectives {
         body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R, E>,
     ) -> Result<R, E>;
 
-    /// Gives every rank the root's elements.
+    /// Broadcasts the root's elements to every rank.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -141,7 +141,7 @@ pub trait Collectives {
         self.make(call::broadcast(data, root))
     }
 
-    /// Gives rank `i` block `i` of the root's `from` ([`call::scatter`]).
+    /// Scatters: rank `i` receives block `i` of the root's `from` ([`call::scatter`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -164,7 +164,7 @@ pub trait Collectives {
         self.make(call::scatter(from, into, root))
     }
 
-    /// Gives rank `i` the next `counts[i]` elements of the root's `from` ([`call::scatterv`]).
+    /// Scatters: rank `i` receives the next `counts[i]` elements of the root's `from` ([`call::scatterv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -187,7 +187,7 @@ pub trait Collectives {
         self.make(call::scatterv(from, counts, into, root))
     }
 
-    /// Gives the root the elements of all ranks, in rank order ([`call::gather`]).
+    /// Gathers the elements of all ranks at the root, in rank order ([`call::gather`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -209,7 +209,7 @@ pub trait Collectives {
         self.make(call::gather(from, into, root))
     }
 
-    /// Gives the root `counts[i]` elements of each rank `i` ([`call::gatherv`]).
+    /// Gathers `counts[i]` elements of each rank `i` at the root ([`call::gatherv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -231,7 +231,7 @@ pub trait Collectives {
         self.make(call::gatherv(from, into, counts, root))
     }
 
-    /// Gives every rank the elements of all ranks, in rank order.
+    /// Gathers the elements of all ranks at every rank, in rank order.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -253,7 +253,7 @@ pub trait Collectives {
         self.make(call::allgather(from, into))
     }
 
-    /// Gives every rank `counts[i]` elements of each rank `i` ([`call::allgatherv`]).
+    /// Gathers `counts[i]` elements of each rank `i` at every rank ([`call::allgatherv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -275,7 +275,7 @@ pub trait Collectives {
         self.make(call::allgatherv(from, into, counts))
     }
 
-    /// Gives rank `i` block `i` of `from`, and gets a block of each rank.
+    /// Sends block `i` of `from` to rank `i`, and receives a block from each rank.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -298,14 +298,14 @@ pub trait Collectives {
         self.make(call::alltoall(from, into))
     }
 
-    /// Gives rank `i` the next `to[i]` elements of `from`, and gets `of[i]` elements of rank `i` ([`call::alltoallv`]).
+    /// Sends the next `to[i]` elements of `from` to rank `i`, and receives `of[i]` from it ([`call::alltoallv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
     ///
     /// Job::threads(3, |job| {
     ///     let team = job.world()?;
-    ///     // As many elements to a rank as its number.
+    ///     // Rank `i` receives `i` elements from each rank.
     ///     let me = team.rank();
     ///     let mut into = vec![9; 3 * me];
     ///     team.alltoallv(&[me; 3], &[0, 1, 2], &mut into, &[me; 3])?;
@@ -322,7 +322,7 @@ pub trait Collectives {
         self.make(call::alltoallv(from, to, into, of))
     }
 
-    /// Reduces the elements of all ranks, one by one, into `data` at the root ([`call::reduce`]).
+    /// Reduces the elements of all ranks, element by element, into `data` at the root ([`call::reduce`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -344,7 +344,7 @@ pub trait Collectives {
         self.make(call::reduce(data, operator, root))
     }
 
-    /// Reduces the elements of all ranks, one by one, into `data` at every rank: the same bits everywhere.
+    /// Reduces the elements of all ranks, element by element, into `data` at every rank, with bitwise equal results.
     ///
     /// ```
     /// use farside_rma::collectives::Ordered;
@@ -356,7 +356,7 @@ pub trait Collectives {
     ///     let mut data = [me, 1.0];
     ///     team.allreduce(&mut data, Op::Sum)?;
     ///     assert_eq!(data, [6.0, 4.0]);
-    ///     // The first argument is of lower ranks: digits in the order of the ranks.
+    ///     // The first argument comes from lower ranks, so the digits are in rank order.
     ///     let mut digits = [team.rank() as u64 + 1];
     ///     team.allreduce(&mut digits, Ordered(|low: u64, high: u64| low * 10u64.pow(high.ilog10() + 1) + high))?;
     ///     assert_eq!(digits, [1234]);
@@ -466,7 +466,7 @@ pub trait Collectives {
         self.make(call::exscan(data, operator))
     }
 
-    /// Gives `from` to all destinations of this rank in `graph`, and gets a block of each source
+    /// Sends `from` to all destinations of this rank in `graph`, and receives a block from each source
     /// ([`call::neighbor_allgather`]).
     ///
     /// ```
@@ -491,7 +491,7 @@ pub trait Collectives {
         self.make(call::neighbor_allgather(from, into, graph))
     }
 
-    /// Gives `from` to all destinations of this rank in `graph`, and gets `of[i]` elements of each source `i`
+    /// Sends `from` to all destinations of this rank in `graph`, and receives `of[i]` elements from each source `i`
     /// ([`call::neighbor_allgatherv`]).
     ///
     /// ```
@@ -523,7 +523,7 @@ pub trait Collectives {
         self.make(call::neighbor_allgatherv(from, into, of, graph))
     }
 
-    /// Gives block `i` of `from` to destination `i` of this rank in `graph`, and gets a block of each source. All
+    /// Sends block `i` of `from` to destination `i` of this rank in `graph`, and receives a block from each source. All
     /// blocks have `count` elements.
     ///
     /// ```
@@ -549,8 +549,8 @@ pub trait Collectives {
         self.make(call::neighbor_alltoall(from, into, count, graph))
     }
 
-    /// Gives the next `to[i]` elements of `from` to destination `i` of this rank in `graph`, and gets `of[i]` elements
-    /// of each source `i` ([`call::neighbor_alltoallv`]).
+    /// Sends the next `to[i]` elements of `from` to destination `i` of this rank in `graph`, and receives `of[i]`
+    /// elements from each source `i` ([`call::neighbor_alltoallv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;

@@ -8,7 +8,7 @@ use farside_core::{Error, ErrorKind, Result};
 
 use crate::op::{Element, Op, combine};
 
-/// An associative operator on elements. All ranks of a call give the same operator.
+/// An associative operator on elements. All ranks of a call pass the same operator.
 ///
 /// ```
 /// use farside_rma::collectives::{Operator, Side};
@@ -46,12 +46,12 @@ pub trait Operator<T> {
     fn is_commutative(&self) -> bool;
 
     /// Sets each element of `into` to `operand ∘ into` ([`Side::Left`]) or `into ∘ operand` ([`Side::Right`]). The
-    /// slices have the same length. A panic makes the call fail at every rank, with the panic's message. It runs in any wait
-    /// of the rank, so calls that communicate, wait or make progress get `InCallback` in it.
+    /// slices have the same length. A panic makes the call fail at every rank, with the panic's message. It may run in
+    /// any wait of the rank, so calls in it that communicate, wait or make progress get `InCallback`.
     fn reduce(&self, operand: &[T], into: &mut [T], side: Side);
 
-    /// A number that identifies the operator, if it has one. Ranks that give different numbers in one call get
-    /// `Mismatch`.
+    /// A number that identifies the operator, if it has one. Ranks that pass operators with different numbers to one
+    /// call get `Mismatch`.
     fn code(&self) -> u32 {
         0
     }
@@ -73,7 +73,7 @@ impl<T: Element> Operator<T> for Op {
     #[inline]
     fn reduce(&self, operand: &[T], into: &mut [T], side: Side) {
         match (self, side) {
-            // `Replace` gives the right operand and `NoOp` the left one; `into` already holds it.
+            // `Replace` keeps the right operand and `NoOp` the left one; here `into` already holds that operand.
             (Op::Replace, Side::Left) | (Op::NoOp, Side::Right) => {}
             (Op::Replace, Side::Right) | (Op::NoOp, Side::Left) => into.copy_from_slice(operand),
             // Cannot fail: `check` has found the operation defined, and the lengths are equal.
@@ -124,14 +124,15 @@ impl<T: Copy, F: Fn(T, T) -> T> Operator<T> for Commutative<F> {
     }
 }
 
-/// An operator from an associative closure that need not be commutative: its first argument comes from lower ranks.
+/// An operator from an associative closure that need not be commutative: its first argument is the contribution of
+/// lower ranks.
 ///
 /// ```
 /// use farside_rma::prelude::*;
 ///
 /// Job::threads(4, |job| {
 ///     let team = job.world()?;
-///     // The last number that is not 0 of the ranks up to this one.
+///     // The last nonzero number of the ranks up to this one.
 ///     let mut data = [[0, 5, 0, 7][team.rank()]];
 ///     team.scan(&mut data, Ordered(|low, high| if high == 0 { low } else { high }))?;
 ///     assert_eq!(data, [[0, 5, 5, 7][team.rank()]]);
@@ -155,7 +156,7 @@ impl<T: Copy, F: Fn(T, T) -> T> Operator<T> for Ordered<F> {
     }
 }
 
-/// The operator of calls that are not reductions.
+/// The operator type of calls that are not reductions.
 ///
 /// ```
 /// use farside_rma::collectives::NoOperator;
@@ -180,7 +181,7 @@ impl<T> Operator<T> for NoOperator {
     fn reduce(&self, _: &[T], _: &mut [T], _: Side) {}
 
     fn check(&self) -> Result<()> {
-        Err(Error::new(ErrorKind::BadArgument, "reduce").cause("no operator is given"))
+        Err(Error::new(ErrorKind::BadArgument, "reduce").cause("a reduction needs an operator, not `NoOperator`"))
     }
 }
 

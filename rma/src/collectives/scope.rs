@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Scopes of nonblocking and persistent calls and of messages: the scope ends only after all of them have ended.
+//! Scopes of nonblocking and persistent calls and of messages: a scope ends only after all of them have completed or
+//! are cancelled.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -17,7 +18,7 @@ use farside_core::{Error, ErrorKind, Job, Result, Team, located};
 use super::call::Call;
 use super::operator::Operator;
 
-/// An operation that its scope keeps. Dropping it ends the operation too.
+/// An operation that its scope owns. Dropping it completes or cancels the operation.
 pub(crate) trait Pending {
     /// Whether the operation is in progress, or its outcome has not been returned yet.
     fn is_active(&self) -> bool;
@@ -25,26 +26,26 @@ pub(crate) trait Pending {
     /// Waits until the operation is complete at this rank.
     fn wait(&self) -> Result<()>;
 
-    /// Ends the operation: its buffers are not accessed any more.
+    /// Cancels the operation: its buffers are no longer accessed.
     fn cancel(&self);
 }
 
-/// Values that a call needs besides its buffers, kept only to be dropped after it.
-trait Keep {}
+/// Values that a call needs besides its buffers; they are owned only so that they are dropped after the call.
+trait CallResources {}
 
-impl<T> Keep for T {}
+impl<T> CallResources for T {}
 
 /// The copied input of a persistent call. It is accessed by address only, so the field is never read.
-struct KeptInput<T>(#[allow(dead_code)] Vec<T>);
+struct OwnedInput<T>(#[allow(dead_code)] Vec<T>);
 
-/// A call that its scope keeps.
-struct Kept<'env> {
-    // Dropped first: dropping it ends the call, which uses the other field until then.
+/// A call that its scope owns.
+struct OwnedCall<'env> {
+    // Dropped first, which ends the call; the call uses the other field until then.
     call: Prepared,
-    _needs: Box<dyn Keep + 'env>,
+    _needs: Box<dyn CallResources + 'env>,
 }
 
-impl Pending for Kept<'_> {
+impl Pending for OwnedCall<'_> {
     fn is_active(&self) -> bool {
         self.call.is_active()
     }
@@ -59,9 +60,9 @@ impl Pending for Kept<'_> {
 }
 
 /// The scope in which calls and messages are started ([`overlap`](super::Collectives::overlap)). It ends only after all
-/// of them have ended.
+/// of them have completed or are cancelled.
 ///
-/// As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`. The scope itself keeps
+/// As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`. The scope itself owns
 /// every operation that it has started, so neither a leaked handle nor a panic can make a transfer outlive its buffer.
 ///
 /// ```
@@ -84,9 +85,9 @@ impl Pending for Kept<'_> {
 /// ```
 pub struct Overlap<'scope, 'env: 'scope> {
     team: Team,
-    kept: RefCell<Vec<Rc<dyn Pending + 'env>>>,
-    /// Length of `kept` at which operations that have ended are removed from it.
-    most: Cell<usize>,
+    operations: RefCell<Vec<Rc<dyn Pending + 'env>>>,
+    /// Length of `operations` at which operations that have ended are removed from it.
+    sweep_len: Cell<usize>,
     // Invariant in both lifetimes, like `std::thread::Scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -94,7 +95,7 @@ pub struct Overlap<'scope, 'env: 'scope> {
 
 impl fmt::Debug for Overlap<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Overlap").field("kept", &self.kept.borrow().len()).finish_non_exhaustive()
+        f.debug_struct("Overlap").field("operations", &self.operations.borrow().len()).finish_non_exhaustive()
     }
 }
 
@@ -103,8 +104,8 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     /// order.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, `Unsupported`: the call has not been made. Later errors are returned by the handle, or
-    /// by the end of the scope.
+    /// `NoSuchRank`, `BadArgument`, `Unsupported`: the call has not been made. The handle, or the end of the scope,
+    /// returns later errors.
     #[track_caller]
     pub fn start<T: Pod, O: Operator<T> + 'env>(&'scope self, call: Call<'scope, T, O>) -> Result<Started<'scope, T>> {
         located(|| {
@@ -114,11 +115,11 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
             // before that; the operator is kept with the call.
             let begin = |arguments: &Arguments<'_>| unsafe { Prepared::started(&self.team, arguments) };
             let started = call.with_arguments(&self.team, &*operator, begin)?;
-            Ok(Started { kept: self.keep_call(started, operator), output: Some(call.output()), buffers: PhantomData })
+            Ok(Started { owned: self.own_call(started, operator), output: Some(call.output()), buffers: PhantomData })
         })
     }
 
-    /// Makes a persistent call, which has a copy of the input. All ranks make the same persistent calls in the same
+    /// Creates a persistent call, which owns a copy of the input. All ranks make the same persistent calls in the same
     /// order, and may start them in any order. While the call is not in progress the handle gives access to the data.
     ///
     /// # Errors
@@ -136,43 +137,43 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
             call.set_input(input.0);
             let prepare = |arguments: &Arguments<'_>| Prepared::new(&self.team, arguments, CallMode::Persistent);
             let made = call.with_arguments(&self.team, &*operator, prepare)?;
-            let kept = self.keep_call(made, Box::new((operator, KeptInput(own))));
-            Ok(Persistent { kept, input, output: call.output(), buffers: PhantomData })
+            let owned = self.own_call(made, Box::new((operator, OwnedInput(own))));
+            Ok(Persistent { owned, input, output: call.output(), buffers: PhantomData })
         })
     }
 
-    fn keep_call(&self, call: Prepared, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
-        self.keep(Kept { call, _needs: needs })
+    fn own_call(&self, call: Prepared, needs: Box<dyn CallResources + 'env>) -> Rc<OwnedCall<'env>> {
+        self.own_operation(OwnedCall { call, _needs: needs })
     }
 
-    /// Keeps an operation until the scope has ended, or the operation has no handle and is not active.
-    pub(crate) fn keep<P: Pending + 'env>(&self, pending: P) -> Rc<P> {
+    /// Owns an operation until the scope has ended, or until the operation has no handle and is inactive.
+    pub(crate) fn own_operation<P: Pending + 'env>(&self, pending: P) -> Rc<P> {
         let pending = Rc::new(pending);
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() >= self.most.get() {
-            kept.retain(|kept| Rc::strong_count(kept) > 1 || kept.is_active());
-            self.most.set(2 * kept.len().max(4));
+        let mut operations = self.operations.borrow_mut();
+        if operations.len() >= self.sweep_len.get() {
+            operations.retain(|operation| Rc::strong_count(operation) > 1 || operation.is_active());
+            self.sweep_len.set(2 * operations.len().max(4));
         }
-        kept.push(Rc::<P>::clone(&pending));
+        operations.push(Rc::<P>::clone(&pending));
         pending
     }
 
-    /// The team whose ranks take part.
+    /// The team whose ranks make the calls.
     #[must_use]
     pub fn team(&self) -> &Team {
         &self.team
     }
 
-    /// Ends everything that is in progress.
+    /// Cancels all operations in progress.
     fn cancel(&self) {
-        self.kept.borrow().iter().for_each(|kept| kept.cancel());
+        self.operations.borrow().iter().for_each(|operation| operation.cancel());
     }
 
-    /// Waits for everything that is in progress.
+    /// Waits for all operations in progress.
     fn finish(&self) -> Result<()> {
-        let active = |kept: &Rc<dyn Pending + 'env>| kept.is_active().then(|| Rc::clone(kept));
-        let active: Vec<_> = self.kept.borrow().iter().filter_map(active).collect();
-        active.iter().try_for_each(|kept| kept.wait())
+        let active = |operation: &Rc<dyn Pending + 'env>| operation.is_active().then(|| Rc::clone(operation));
+        let active: Vec<_> = self.operations.borrow().iter().filter_map(active).collect();
+        active.iter().try_for_each(|operation| operation.wait())
     }
 }
 
@@ -182,8 +183,8 @@ pub(super) fn overlap<'env, R, E: From<Error>>(
     team: &Team,
     body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R, E>,
 ) -> Result<R, E> {
-    let (team, kept, most) = (team.clone(), RefCell::default(), Cell::default());
-    let scope = Overlap { team, kept, most, scope: PhantomData, env: PhantomData };
+    let (team, operations, sweep_len) = (team.clone(), RefCell::default(), Cell::default());
+    let scope = Overlap { team, operations, sweep_len, scope: PhantomData, env: PhantomData };
     let ended = catch_unwind(AssertUnwindSafe(|| body(&scope).and_then(|r| Ok(scope.finish().map(|()| r)?))));
     if !matches!(ended, Ok(Ok(_))) {
         scope.cancel();
@@ -213,7 +214,7 @@ pub(super) fn overlap<'env, R, E: From<Error>>(
 /// ```
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct Started<'scope, T> {
-    kept: Rc<Kept<'scope>>,
+    owned: Rc<OwnedCall<'scope>>,
     /// `None` once the output has been returned.
     output: Option<(*mut T, usize)>,
     buffers: PhantomData<&'scope mut [T]>,
@@ -221,7 +222,7 @@ pub struct Started<'scope, T> {
 
 impl<T> fmt::Debug for Started<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.kept.call, f)
+        fmt::Debug::fmt(&self.owned.call, f)
     }
 }
 
@@ -229,11 +230,11 @@ impl<'scope, T> Started<'scope, T> {
     /// Waits until the call is complete at this rank, and returns the output.
     ///
     /// # Errors
-    /// `PeerLost`, `Mismatch`, `Aborted`, each with the rank to blame.
+    /// `PeerLost`, `Mismatch`, `Aborted`, each naming the rank that caused it.
     #[track_caller]
     pub fn wait(mut self) -> Result<&'scope mut [T]> {
         located(|| {
-            self.kept.call.wait()?;
+            self.owned.call.wait()?;
             self.take_output()
         })
     }
@@ -244,15 +245,14 @@ impl<'scope, T> Started<'scope, T> {
     /// Those of [`wait`](Self::wait).
     #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        located(|| self.kept.call.test())
+        located(|| self.owned.call.test())
     }
 
     /// Takes the output of a complete call.
     fn take_output(&mut self) -> Result<&'scope mut [T]> {
         let Some((base, len)) = self.output.take() else {
-            return Err(
-                Error::new(ErrorKind::BadArgument, self.kept.call.name()).cause("the request was awaited before")
-            );
+            return Err(Error::new(ErrorKind::BadArgument, self.owned.call.name())
+                .cause("the request has already been awaited"));
         };
         // SAFETY: the output is borrowed exclusively for the scope, the call is complete, and `take` returns it only
         // once.
@@ -260,11 +260,11 @@ impl<'scope, T> Started<'scope, T> {
     }
 }
 
-/// The answer of a future, whose test has made progress: the outcome, if there is one. Else it is polled again when there
-/// may be one.
+/// The result of a poll of a future whose test has just made progress: ready with the outcome, or pending with its
+/// waker registered.
 pub(crate) fn poll_of<R>(job: &Job, context: &Context<'_>, outcome: Result<Option<R>>) -> Poll<Result<R>> {
     match outcome.transpose() {
-        // The caller of a poll is a runtime.
+        // `poll` is called by an async runtime, so its location does not help the user.
         Some(outcome) => Poll::Ready(outcome.map_err(Error::without_caller)),
         None => {
             if let Err(e) = job.poll_later(context) {
@@ -279,9 +279,9 @@ impl<'scope, T> Future for Started<'scope, T> {
     type Output = Result<&'scope mut [T]>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let done = self.kept.call.test();
+        let done = self.owned.call.test();
         let outcome = done.and_then(|done| done.then(|| self.take_output()).transpose());
-        poll_of(self.kept.call.team().job(), context, outcome)
+        poll_of(self.owned.call.team().job(), context, outcome)
     }
 }
 
@@ -308,8 +308,8 @@ impl<'scope, T> Future for Started<'scope, T> {
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 pub struct Persistent<'scope, T> {
-    kept: Rc<Kept<'scope>>,
-    /// Inside the copy that `kept` holds.
+    owned: Rc<OwnedCall<'scope>>,
+    /// Points into the copy that `owned` holds.
     input: (*mut T, usize),
     output: (*mut T, usize),
     buffers: PhantomData<&'scope mut [T]>,
@@ -317,7 +317,7 @@ pub struct Persistent<'scope, T> {
 
 impl<T> fmt::Debug for Persistent<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.kept.call, f)
+        fmt::Debug::fmt(&self.owned.call, f)
     }
 }
 
@@ -331,7 +331,7 @@ impl<T> Persistent<'_, T> {
         located(|| {
             // SAFETY: the buffers are borrowed until the scope has ended, and `input` and `output` refuse them while the
             // call is in progress.
-            unsafe { self.kept.call.start() }
+            unsafe { self.owned.call.start() }
         })
     }
 
@@ -341,7 +341,7 @@ impl<T> Persistent<'_, T> {
     /// Those of [`Started::wait`].
     #[track_caller]
     pub fn wait(&mut self) -> Result<()> {
-        located(|| self.kept.call.wait())
+        located(|| self.owned.call.wait())
     }
 
     /// Whether the call is complete or has not been started, making progress once.
@@ -350,7 +350,7 @@ impl<T> Persistent<'_, T> {
     /// Those of [`wait`](Self::wait).
     #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        located(|| self.kept.call.test())
+        located(|| self.owned.call.test())
     }
 
     /// The output, which is also the input of in-place calls (broadcast, reduce, allreduce, scan, exscan).
@@ -374,17 +374,17 @@ impl<T> Persistent<'_, T> {
     pub fn input(&mut self) -> Result<&mut [T]> {
         located(|| {
             self.check_idle()?;
-            // SAFETY: `kept` owns the memory, and no other reference to it exists; no start is possible while this borrow
+            // SAFETY: `owned` holds the memory, and no other reference to it exists; no start is possible while this borrow
             // lives.
             Ok(unsafe { std::slice::from_raw_parts_mut(self.input.0, self.input.1) })
         })
     }
 
     fn check_idle(&self) -> Result<()> {
-        if !self.kept.call.is_active() {
+        if !self.owned.call.is_active() {
             return Ok(());
         }
-        let e = Error::new(ErrorKind::BadArgument, self.kept.call.name());
-        Err(e.cause("buffer accessed while the call is in progress"))
+        let e = Error::new(ErrorKind::BadArgument, self.owned.call.name());
+        Err(e.cause("buffer accessed while the collective is in progress"))
     }
 }

@@ -1,9 +1,9 @@
-//! Agreement of all ranks on whether a collective call can be made, so that an error at one rank ends it at all ranks.
+//! Agreement of all ranks on whether a collective call can be made, so that an error at one rank makes it fail at all
+//! ranks.
 
 use farside_core::{Error, ErrorKind, Result, Team, coll};
 
-/// Gives the bytes of all ranks to every rank, or an error to every rank if some rank is not ready for the call. One
-/// allgather.
+/// Exchanges bytes between all ranks; fails at every rank if some rank is not `ready` for the call. One allgather.
 pub(super) fn agree(team: &Team, operation: &'static str, ready: bool, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
     let all = coll::allgather(team, &[&[u8::from(ready)], bytes].concat())?;
     match all.iter().position(|one| one.first() != Some(&1)) {
@@ -11,14 +11,14 @@ pub(super) fn agree(team: &Team, operation: &'static str, ready: bool, bytes: &[
         Some(rank) => Err(Error::new(ErrorKind::Aborted, operation)
             .rank(team.job().rank())
             .peer(team.members()[rank])
-            .cause("that rank cannot make the call now")
-            .remedy("see its own error")),
+            .cause("the call has failed at the peer rank")
+            .remedy("see the error of the peer rank")),
     }
 }
 
-/// This rank's outcome if all ranks have one; otherwise this rank's error, or `Aborted` for an error of another rank.
-/// One allgather.
-pub(super) fn agreed<R>(team: &Team, operation: &'static str, own: Result<R>) -> Result<R> {
+/// Returns this rank's outcome if all ranks have succeeded; otherwise this rank's error, or `Aborted` for an error of
+/// another rank. One allgather.
+pub(super) fn agree_on_outcome<R>(team: &Team, operation: &'static str, own: Result<R>) -> Result<R> {
     let all = agree(team, operation, own.is_ok(), &[]);
     let own = own?;
     all.map(|_| own)

@@ -1,4 +1,4 @@
-//! The distribution of elements over ranks, and their positions there: arithmetic only.
+//! The distribution of elements over ranks, and their positions at their ranks: arithmetic only.
 
 use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use super::section::Section;
 use crate::elements::datatype_of;
 use crate::selection::Selection;
 
-/// How the indices of one dimension are distributed, with the names of HPF.
+/// The distribution format of one dimension, as named in HPF.
 ///
 /// ```
 /// use farside_rma::global_array::Format;
@@ -35,7 +35,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format as a number.
+    /// The wire form of the format.
     pub(super) fn code(self) -> u64 {
         match self {
             Format::Block => 0,
@@ -44,7 +44,7 @@ impl Format {
         }
     }
 
-    /// The format of a number.
+    /// The format with this wire form.
     pub(super) fn of_code(code: u64) -> Self {
         match code {
             0 => Format::Block,
@@ -68,7 +68,7 @@ pub(super) struct Distribution<const D: usize> {
 
 const OP: &str = "distribute a global array";
 
-/// The parts of a section along one dimension, for one coordinate of the grid.
+/// The parts of a section along one dimension that the ranks at one grid coordinate own.
 type AxisPart = (usize, Vec<Falls>, Vec<Falls>);
 
 impl<const D: usize> Distribution<D> {
@@ -84,22 +84,22 @@ impl<const D: usize> Distribution<D> {
     ) -> Result<Self> {
         let bad = |cause: String| Error::new(ErrorKind::BadArgument, OP).cause(cause);
         if grid.contains(&0) || grid.iter().try_fold(1usize, |n, g| n.checked_mul(*g)) != Some(ranks) {
-            return Err(bad(format!("a grid of {grid:?} for {ranks} ranks")));
+            return Err(bad(format!("the product of the grid {grid:?} is not {ranks}, the number of ranks")));
         }
         // Dimensions without indices are ignored, so that arithmetic on indices does not overflow.
         let elements = shape.iter().try_fold(1usize, |n, s| n.checked_mul((*s).max(1)));
         if elements.is_none_or(|n| n > isize::MAX as usize / element.max(size_of::<u64>())) {
-            return Err(bad(format!("a shape of {shape:?}")));
+            return Err(bad(format!("an array of shape {shape:?} exceeds the address space")));
         }
         let mut block = [1; D];
         for d in 0..D {
             block[d] = match formats[d] {
                 Format::Block => shape[d].div_ceil(grid[d]).max(1),
-                Format::Cyclic(0) => return Err(bad(format!("blocks of no indices in dimension {d}"))),
+                Format::Cyclic(0) => return Err(bad(format!("the block size of dimension {d} is 0"))),
                 Format::Cyclic(k) => k.min(shape[d].max(1)),
                 Format::Whole if grid[d] > 1 => {
-                    let e = bad(format!("{} ranks for dimension {d}, which is not distributed", grid[d]));
-                    return Err(e.remedy("give the dimension one rank in the grid"));
+                    let e = bad(format!("dimension {d} is not distributed, but the grid gives it {} ranks", grid[d]));
+                    return Err(e.remedy("set the grid's extent in that dimension to 1"));
                 }
                 Format::Whole => shape[d].max(1),
             };
@@ -107,7 +107,7 @@ impl<const D: usize> Distribution<D> {
         Ok(Self { shape, formats, grid, block })
     }
 
-    /// Whether every rank has the same elements in the other distribution.
+    /// Whether every rank owns the same elements in both distributions.
     pub(super) fn has_same_elements(&self, other: &Self) -> bool {
         (self.shape, self.grid, self.block) == (other.shape, other.grid, other.block)
     }
@@ -128,7 +128,8 @@ impl<const D: usize> Distribution<D> {
         (0..D).fold(0, |rank, d| rank * self.grid[d] + place[d])
     }
 
-    /// The indices of dimension `d` that the ranks at coordinate `place` have: whole blocks, and a shorter last one.
+    /// The indices of dimension `d` that the ranks at coordinate `place` own: full blocks, and possibly a shorter last
+    /// one.
     pub(super) fn indices(&self, d: usize, place: usize) -> Vec<Falls> {
         let (n, len) = (self.shape[d], self.block[d]);
         let (first, stride) = (place.saturating_mul(len), len.saturating_mul(self.grid[d]));
@@ -147,13 +148,13 @@ impl<const D: usize> Distribution<D> {
         all
     }
 
-    /// Number of indices of each dimension that `rank` has.
+    /// Number of indices of each dimension that `rank` owns.
     pub(super) fn local_shape(&self, rank: usize) -> [usize; D] {
         let place = self.place(rank);
         std::array::from_fn(|d| self.local_len(d, place[d]))
     }
 
-    /// Number of indices of dimension `d` that the ranks at coordinate `place` have.
+    /// Number of indices of dimension `d` that the ranks at coordinate `place` own.
     fn local_len(&self, d: usize, place: usize) -> usize {
         let (n, block) = (self.shape[d], self.block[d]);
         let round = block.saturating_mul(self.grid[d]);
@@ -172,19 +173,20 @@ impl<const D: usize> Distribution<D> {
         (local / block * self.grid[d] + place) * block + local % block
     }
 
-    /// Converts common indices to local indices of their owner.
+    /// Converts a family of global indices of one owner to its local indices.
     fn localized(&self, d: usize, family: &Falls) -> Falls {
         let first = self.local(d, family.first);
-        // The segments of a family are all in one block, or a whole number of rounds apart.
+        // The segments of a family are all in one block, or a whole number of cyclic rounds apart.
         let stride = if family.count > 1 { self.local(d, family.first + family.stride) - first } else { family.len };
         Falls { first, stride, ..*family }
     }
 
-    /// The smallest section that has all elements of `rank`: exactly those, if they are consecutive in every dimension.
+    /// The smallest section that contains all elements of `rank`; it contains no others if they are consecutive in
+    /// every dimension.
     pub(super) fn owned(&self, rank: usize) -> Section<D> {
         let place = self.place(rank);
         let all: [Vec<Falls>; D] = std::array::from_fn(|d| self.indices(d, place[d]));
-        // A rank without indices has an empty section at the end of the array.
+        // A rank that owns no indices gets an empty section at the end of the array.
         let end_of = |d: usize| place[d].saturating_mul(self.block[d]).min(self.shape[d]);
         Section {
             start: std::array::from_fn(|d| all[d].first().map_or(end_of(d), |f| f.first)),
@@ -205,8 +207,8 @@ impl<const D: usize> Distribution<D> {
         (rank, at)
     }
 
-    /// For each rank that has elements of a section: these elements in the section's row-major buffer, and in the rank's
-    /// elements.
+    /// For each rank that owns elements of a section: their positions in the section's row-major buffer, and among the
+    /// rank's own elements.
     pub(super) fn parts<T: Pod>(&self, section: &Section<D>) -> Result<Vec<Part<T>>> {
         if section.is_empty() {
             return Ok(Vec::new());
@@ -231,8 +233,8 @@ impl<const D: usize> Distribution<D> {
         if last < self.grid[d] { first..last + 1 } else { 0..self.grid[d] }
     }
 
-    /// For each rank of `to`, another distribution of the same shape, that shares elements with `rank` (or only for
-    /// rank `only` of it): the positions of these elements among those of `rank`, and among those of the other rank.
+    /// For each rank of `to`, a distribution of the same shape, that shares elements with `rank` (or for rank `only`
+    /// alone): the positions of the shared elements among those of `rank`, and among those of the other rank.
     pub(super) fn shared_with<T: Pod>(&self, rank: usize, to: &Self, only: Option<usize>) -> Result<Vec<Part<T>>> {
         let (place, only) = (self.place(rank), only.map(|only| to.place(only)));
         let axes: [Vec<AxisPart>; D] = std::array::from_fn(|d| {
@@ -249,8 +251,8 @@ impl<const D: usize> Distribution<D> {
         self.combined(&axes, |_| ours, |place| to.local_shape(to.rank_at(place)), |place| to.rank_at(place))
     }
 
-    /// The number of pairs of a rank of this distribution and a rank of another one of the same shape that share
-    /// elements.
+    /// The number of pairs of ranks, one in this distribution and one in another distribution of the same shape, that
+    /// share elements.
     pub(super) fn pairs(&self, other: &Self) -> usize {
         let in_dimension = |d: usize| {
             let pairs = (0..self.grid[d]).flat_map(|one| (0..other.grid[d]).map(move |two| (one, two)));
@@ -287,12 +289,12 @@ impl<const D: usize> Distribution<D> {
     }
 }
 
-/// The elements that one rank has of a section or of another rank's elements.
+/// The elements of a section, or of another rank's elements, that one rank owns.
 pub(super) struct Part<T> {
     pub(super) rank: usize,
-    /// The elements in the buffer, or among those of the other rank.
+    /// Their positions in the buffer, or among the elements of the other rank.
     pub(super) buffer: Selection<T>,
-    /// The elements among those of the rank.
+    /// Their positions among the rank's own elements.
     pub(super) block: Selection<T>,
 }
 
@@ -318,8 +320,8 @@ fn nested<T: Pod, const D: usize>(shape: [usize; D], families: [Vec<Falls>; D]) 
 }
 
 /// The grid of `ranks` ranks for an array of `shape` whose blocks have the smallest sum of sides, so that block and array
-/// have about the same aspect ratio. Among equal grids it is the one with the most ranks in the first dimensions, whose
-/// rows are the longest, which needs the fewest messages. Dimensions that are not distributed have one rank.
+/// have about the same aspect ratio. Ties go to the grid with the most ranks in the first dimensions: its blocks have
+/// the longest rows, so transfers need the fewest messages. Dimensions that are not distributed have one rank.
 pub(super) fn near_aspect<const D: usize>(shape: [usize; D], formats: [Format; D], ranks: usize) -> [usize; D] {
     let mut best: Option<(usize, [usize; D])> = None;
     search(&shape, &formats, ranks, 0, &mut [1; D], &mut best);
@@ -336,7 +338,7 @@ fn search<const D: usize>(
 ) {
     if d == D {
         let sides = (0..D).fold(0usize, |sum, d| sum.saturating_add(shape[d].div_ceil(grid[d])));
-        // The first of equal grids stays.
+        // Ties keep the grid that was found first.
         if ranks == 1 && best.is_none_or(|(least, _)| sides < least) {
             *best = Some((sides, *grid));
         }
@@ -383,7 +385,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 200 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Each element has one owner and its own position there, and the inverse function gives its index.
+        /// Each element has exactly one owner and a unique position there, from which the inverse function computes its
+        /// index.
         #[test]
         fn elements_have_one_place_each(
             shape in [0..9usize, 1..9usize],
@@ -409,7 +412,8 @@ mod tests {
             prop_assert!(seen.iter().flatten().all(|seen| *seen));
         }
 
-        /// For every pair of distributions over 1 to 12 ranks each, the shared parts move each element to its place.
+        /// For every pair of distributions over 1 to 12 ranks each, copying the shared parts puts each element where
+        /// its new owner expects it.
         #[test]
         fn shared_parts_are_an_assignment_element_by_element(
             n in 0..60usize,

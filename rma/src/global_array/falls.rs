@@ -1,8 +1,8 @@
 //! Families of line segments (FALLS; Ramaswamy and Banerjee 1995, "Automatic generation of efficient array redistribution
-//! routines for distributed memory multicomputers"): the indices that a rank has of one dimension, and the indices that two
-//! such sets share. Arithmetic only.
+//! routines for distributed memory multicomputers"): the indices of one dimension that a rank owns, and the
+//! intersection of two such sets. Arithmetic only.
 
-/// `count` segments of `len` indices, with starts `stride` apart. Segments do not overlap.
+/// `count` segments of `len` indices, whose starts are `stride` apart. Segments do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Falls {
     pub(crate) first: usize,
@@ -12,12 +12,12 @@ pub(crate) struct Falls {
 }
 
 impl Falls {
-    /// One segment.
+    /// A family of one segment.
     pub(crate) fn segment(first: usize, len: usize) -> Self {
         Self { first, len, stride: len, count: 1 }
     }
 
-    /// The segment of this number.
+    /// Segment number `i`.
     pub(crate) fn at(&self, number: usize) -> Self {
         Self::segment(self.first + number * self.stride, self.len)
     }
@@ -43,7 +43,8 @@ pub(crate) fn intersection(a: &[Falls], b: &[Falls]) -> Vec<Falls> {
     all
 }
 
-/// The part of a family that is inside one segment: its whole segments as one family, and a cut one at each end.
+/// The part of a family that is inside one segment: its whole segments as one family, and a truncated segment at each
+/// end.
 fn within(segment: &Falls, family: &Falls, all: &mut Vec<Falls>) {
     let (start, end) = (segment.first, segment.first + segment.len);
     if segment.len == 0 || family.len == 0 || family.count == 0 || start >= family.end() || end <= family.first {
@@ -85,7 +86,7 @@ fn periodic(a: &Falls, b: &Falls, all: &mut Vec<Falls>) {
     if a.len == 0 || b.len == 0 {
         return;
     }
-    // If it saturates, there is no repetition.
+    // A period that saturates exceeds every index, so nothing repeats.
     let period = (a.stride / greatest_common_divisor(a.stride, b.stride)).saturating_mul(b.stride);
     let (per_a, per_b) = (period / a.stride, period / b.stride);
     let signed = |n: usize| n as i128;
@@ -94,7 +95,7 @@ fn periodic(a: &Falls, b: &Falls, all: &mut Vec<Falls>) {
         for j in 0..b.count.min(per_b) {
             let (other, repeats_b) = (b.at(j), signed((b.count - j).div_ceil(per_b)));
             let ahead = signed(one.first) - signed(other.first);
-            // Segment number m of the first meets number m + shift of the second.
+            // Segment m of the first family is intersected with segment m + shift of the second.
             let least = (ahead - signed(b.len) + 1).div_euclid(signed(period));
             let most = (ahead + signed(a.len) - 1).div_euclid(signed(period));
             for shift in least..=most {

@@ -32,7 +32,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     #[track_caller]
     pub fn gather(&self, indices: &[[usize; D]]) -> Result<Vec<T>> {
         located(|| {
-            self.not_lent("gather elements of a global array")?;
+            self.check_not_borrowed("gather elements of a global array")?;
             self.check_inside(indices)?;
             let mut values = vec![T::zeroed(); indices.len()];
             let mut slots = values.iter_mut().zip(indices);
@@ -46,8 +46,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Puts values to the elements at a list of indices, in one batch. An index that is given twice gets either value.
-    /// On return the values are complete at the owners. Messages: one put for each; none if memory is mapped.
+    /// Puts values to the elements at a list of indices, in one batch. If an index occurs twice, its element gets
+    /// either of the values. On return the values are complete at the owners. Messages: one put for each; none if
+    /// memory is mapped.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -70,7 +71,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     #[track_caller]
     pub fn scatter(&self, indices: &[[usize; D]], values: &[T]) -> Result<()> {
         located(|| {
-            self.not_lent("scatter elements of a global array")?;
+            self.check_not_borrowed("scatter elements of a global array")?;
             same_length(indices.len(), values.len())?;
             self.check_inside(indices)?;
             self.window.lock_all(Assert::empty(), |epoch| {
@@ -82,11 +83,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Accumulates values into the elements at a list of indices, each atomically, in one batch; values for one element
-    /// are all accumulated. On return they are complete at the owners. Each index is a separate accumulate, even if
-    /// several have the same owner. If memory is mapped, that is an atomic of the processor and no message; over tcp, a
-    /// message; over verbs, one request for a sum of 8-byte integers, two for other operations on 8 bytes, and four for
-    /// shorter elements, more if other ranks update them too.
+    /// Accumulates values into the elements at a list of indices, each atomically, in one batch; several values for the
+    /// same element are all accumulated. On return the accumulates are complete at the owners. Each index is a separate
+    /// accumulate, even if several have the same owner. If memory is mapped, it is a CPU atomic and no message; over
+    /// tcp, one message; over verbs, one request for a sum of 8-byte integers, two for other operations on 8 bytes, and
+    /// four for shorter elements, or more under contention.
     ///
     /// # Errors
     /// Those of [`scatter`](Self::scatter); `Unsupported` for a logical or bitwise operation on floats.
@@ -97,7 +98,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     {
         located(|| {
             const OP: &str = "accumulate into elements of a global array";
-            self.not_lent(OP)?;
+            self.check_not_borrowed(OP)?;
             op.check(T::TYPE, OP)?;
             same_length(indices.len(), values.len())?;
             self.check_inside(indices)?;

@@ -41,8 +41,8 @@ impl<'a, T, const D: usize> LocalView<'a, T, D> {
         Self { distribution, place, shape, section: distribution.owned(rank), elements }
     }
 
-    /// The section of the global array that these elements are; the smallest one that has them all, if they are not
-    /// consecutive.
+    /// The section of the global array that consists of these elements, or the smallest section that contains them all,
+    /// if they are not consecutive.
     #[must_use]
     pub fn section(&self) -> Section<D> {
         self.section
@@ -65,13 +65,13 @@ impl<'a, T, const D: usize> LocalView<'a, T, D> {
         self.elements
     }
 
-    /// Length of a row: the indices of the last dimension. At least 1, as `chunks_exact` requires; without elements
-    /// there are still no rows.
+    /// Length of a row: the indices of the last dimension. At least 1, as `chunks_exact` requires; a view without
+    /// elements still has no rows.
     fn row_len(&self) -> usize {
         self.shape[D - 1].max(1)
     }
 
-    /// The rows, in order. In one dimension all elements are one row. Without elements there are no rows.
+    /// The rows, in order. A one-dimensional array has a single row; a view without elements has none.
     pub fn rows(&self) -> std::slice::ChunksExact<'_, T> {
         self.elements.chunks_exact(self.row_len())
     }

@@ -1,4 +1,4 @@
-//! Functions of every element, on each rank's own part.
+//! Elementwise functions on each rank's own part.
 
 use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result, located};
@@ -94,13 +94,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 return Err(Error::new(ErrorKind::BadArgument, "combine two global arrays")
                     .rank(self.team().job().rank())
                     .cause("the arrays have different teams or distributions")
-                    .remedy("make both with the same shape, formats and grid, or use `redistribute_into` first"));
+                    .remedy("create both with the same shape, formats and grid, or use `redistribute_into` first"));
             }
             other.with_local(|others| {
                 self.with_local(|mut view| {
                     let mut others = others.elements().iter();
                     view.for_each(|index, element| {
-                        // The numbers are equal, since the distributions are the same.
+                        // Both parts have the same length, since the distributions are equal.
                         if let Some(other) = others.next() {
                             f(index, element, other);
                         }

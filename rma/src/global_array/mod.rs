@@ -1,9 +1,10 @@
-//! Global arrays: arrays of one or more dimensions that are distributed over the memory of a team and have global indices.
+//! Global arrays: arrays of one or more dimensions that are distributed over the memory of a team and have global
+//! indices.
 //!
 //! The indices of each dimension are distributed as in HPF: in blocks, cyclically, cyclically in blocks of k, or not at
-//! all ([`Format`]). Every operation is one-sided and blocking: the owners of the elements take no part, and on return
-//! it is complete at the owners. The array is a [`LockWindow`], and an operation holds shared locks, so it excludes
-//! only [`GlobalArray::with_local`] of the owners. Messages for a section with k owners:
+//! all ([`Format`]). Every operation is one-sided and blocking: the owners of the elements do not participate, and on
+//! return it is complete at the owners. The array is a [`LockWindow`], and an operation holds shared locks, so it
+//! excludes only [`GlobalArray::with_local`] at the owners. Messages for a section with k owners:
 //!
 //! | call | operations | locks and unlocks (atomics on mapped windows) |
 //! |---|---|---|
@@ -57,7 +58,7 @@ use crate::assert::Assert;
 use crate::lock_window::{LockWindow, PassiveEpoch};
 use crate::op::{Element, Op, combine};
 use crate::raw::lock::LockKind;
-use agreement::{agree, agreed};
+use agreement::{agree, agree_on_outcome};
 pub use distribution::Format;
 use distribution::{Distribution, Part, near_aspect};
 use exchange::InProgress;
@@ -95,12 +96,12 @@ pub struct GlobalArray<T: Pod, const D: usize> {
     window: LockWindow<T>,
     distribution: Distribution<D>,
     /// Whether `with_local` has borrowed this rank's block.
-    lent: Cell<bool>,
+    borrowed: Cell<bool>,
 }
 
 impl<T: Pod, const D: usize> GlobalArray<T, D> {
-    /// Allocates an array of zeros in blocks, over a grid of ranks near its aspect ratio. Collective; the same shape on all
-    /// ranks.
+    /// Allocates an array of zeros in blocks, over a grid of ranks near its aspect ratio. Collective; the same shape on
+    /// all ranks.
     ///
     /// # Errors
     /// `Mismatch` for shapes that differ, `BadArgument` for a shape above the address space; those of
@@ -155,8 +156,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// numbered row-major. Collective.
     ///
     /// # Errors
-    /// Those of [`with_grid`](Self::with_grid); `BadArgument` for several ranks in a dimension that is not distributed, and
-    /// for `Cyclic(0)`; `Mismatch` for formats that differ.
+    /// Those of [`with_grid`](Self::with_grid); `BadArgument` for several ranks in a dimension that is not distributed,
+    /// and for `Cyclic(0)`; `Mismatch` for formats that differ.
     #[track_caller]
     pub fn on_grid(team: &Team, shape: [usize; D], formats: [Format; D], grid: [usize; D]) -> Result<Self> {
         located(|| {
@@ -173,14 +174,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                     let (shape, grid, formats) = (numbers(), numbers(), numbers().map(Format::of_code));
                     format!("shape {shape:?} in formats {formats:?} over a grid of {grid:?}")
                 };
-                let cause = format!("it has {}, and this rank {}", described(&others[by]), described(&mine));
-                let e = Error::new(ErrorKind::Mismatch, "make a global array").rank(team.job().rank());
+                let cause = format!("the peer has {}, but this rank has {}", described(&others[by]), described(&mine));
+                let e = Error::new(ErrorKind::Mismatch, "create a global array").rank(team.job().rank());
                 return Err(e.peer(team.members()[by]).cause(cause));
             }
             let distribution = Distribution::new(shape, formats, grid, team.size(), size_of::<T>())?;
             let len = distribution.local_shape(team.rank()).iter().product();
             let window = LockWindow::allocate_for(team, len, "a global array")?;
-            Ok(Self { in_progress: RefCell::default(), window, distribution, lent: Cell::new(false) })
+            Ok(Self { in_progress: RefCell::default(), window, distribution, borrowed: Cell::new(false) })
         })
     }
 
@@ -191,7 +192,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     #[track_caller]
     pub fn free(self) -> Result<()> {
         located(|| {
-            // Messages of a transfer whose handle was leaked end here, before the memory.
+            // Cancels the messages of transfers whose handles were leaked, before the memory is freed.
             drop(self.in_progress.take());
             self.window.free()
         })
@@ -221,8 +222,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         self.distribution.formats
     }
 
-    /// The elements that `rank` owns: the smallest section that has them all, if they are not consecutive. The last ranks of
-    /// a dimension may own no elements.
+    /// The section that `rank` owns, or the smallest section that contains all of its elements, if they are not
+    /// consecutive. The last ranks of a dimension may own no elements.
     ///
     /// # Errors
     /// `NoSuchRank`.
@@ -247,7 +248,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     }
 
     /// Puts a row-major buffer into a section. On return it is complete at the owners. Not atomic: other ranks may see
-    /// parts of it earlier, and concurrent puts to one element may complete in any order. Messages: see [`global_array`](self).
+    /// parts of it earlier, and concurrent puts to one element may complete in any order. Messages: see
+    /// [`global_array`](self).
     ///
     /// # Errors
     /// `OutOfRange`, naming the dimension; `BadArgument` for a buffer whose length is not that of the section;
@@ -258,7 +260,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             const OP: &str = "put into a global array";
             let section = self.check(OP, section.into(), from.len())?;
             let parts = self.distribution.parts(&section)?;
-            self.over_owners(&parts, |epoch| {
+            self.in_epoch_of_owners(&parts, |epoch| {
                 parts.iter().try_for_each(|p| epoch.put_selected(from, &p.buffer, p.rank, 0, &p.block))
             })
         })
@@ -274,7 +276,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             const OP: &str = "get from a global array";
             let section = self.check(OP, section.into(), into.len())?;
             let parts = self.distribution.parts(&section)?;
-            self.over_owners(&parts, |epoch| {
+            self.in_epoch_of_owners(&parts, |epoch| {
                 epoch.get_all_selected(into, parts.iter().map(|p| (&p.buffer, p.rank, 0, &p.block)))
             })
         })
@@ -295,7 +297,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             op.check(T::TYPE, OP)?;
             let section = self.check(OP, section.into(), operand.len())?;
             let parts = self.distribution.parts(&section)?;
-            self.over_owners(&parts, |epoch| {
+            self.in_epoch_of_owners(&parts, |epoch| {
                 parts.iter().try_for_each(|p| epoch.accumulate_selected(op, operand, &p.buffer, p.rank, 0, &p.block))
             })
         })
@@ -309,7 +311,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     pub fn get_element(&self, index: [usize; D]) -> Result<T> {
         located(|| {
             let (rank, at) = self.locate(index)?;
-            self.not_lent("get an element of a global array")?;
+            self.check_not_borrowed("get an element of a global array")?;
             self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.get_blocking(rank, at))
         })
     }
@@ -340,7 +342,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     {
         located(|| {
             let (rank, at) = self.locate(index)?;
-            self.not_lent("fetch and op on a global array")?;
+            self.check_not_borrowed("fetch and op on a global array")?;
             self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| {
                 epoch.fetch_and_op_blocking(op, operand, rank, at)
             })
@@ -348,8 +350,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     }
 
     /// Runs `body` with this rank's own block under an exclusive lock: operations of other ranks on it wait until
-    /// `body` has returned. Inside `body` this rank's own operations on the array are refused, since two ranks that
-    /// hold their blocks could deadlock.
+    /// `body` has returned. Inside `body` this rank's own operations on the array fail, since two ranks that have
+    /// locked their blocks could deadlock.
     ///
     /// # Errors
     /// Any error of `body`; `WrongEpoch` inside another `with_local` of this array; `PeerLost`.
@@ -358,8 +360,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         &self,
         body: impl FnOnce(LocalView<'_, T, D>) -> Result<R, E>,
     ) -> Result<R, E> {
-        located(|| self.not_lent("lend the own block of a global array"))?;
-        let _lent = Lent::new(&self.lent);
+        located(|| self.check_not_borrowed("access the local block of a global array"))?;
+        let _lent = BorrowedBlock::new(&self.borrowed);
         self.window.with_local(|elements| body(LocalView::new(&self.distribution, self.team().rank(), elements)))
     }
 
@@ -378,8 +380,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Combines all elements of the array by `op`, and gives the result to every rank; `None` for an array without
-    /// elements. Collective, one allgather. Elements that other ranks change meanwhile are read before or after the
+    /// Reduces all elements of the array by `op` and returns the result at every rank; `None` for an array without
+    /// elements. Collective, one allgather. Elements that other ranks change concurrently are read before or after the
     /// change.
     ///
     /// # Errors
@@ -398,7 +400,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
                 Ok::<_, Error>(Some(sum))
             });
-            // Ranks without elements take no part: an operation may have no neutral element.
+            // Ranks without elements contribute nothing, since the operation may have no identity element.
             let bytes = own.as_ref().map_or(&[][..], |own| own.as_ref().map_or(&[], bytemuck::bytes_of));
             let all = agree(self.team(), REDUCE, own.is_ok(), bytes);
             own?;
@@ -415,25 +417,25 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         match (0..D).find(|d| index[*d] >= self.distribution.shape[*d]) {
             None => Ok(()),
             Some(d) => Err(Error::new(ErrorKind::OutOfRange, "locate an element")
-                .cause(format!("index {} in dimension {d}, which has {} indices", index[d], self.shape()[d]))
+                .cause(format!("index {} is outside dimension {d}, which has {} indices", index[d], self.shape()[d]))
                 .remedy("use an index inside the array's shape")),
         }
     }
 
-    /// Copies the array into another one of the same shape and team, whatever its distribution: each rank puts its
-    /// elements to their places, with layouts that are computed from the two distributions and without an intermediate
-    /// copy. Collective; on return it is complete at all ranks.
+    /// Copies the array into another array of the same shape and team but of any distribution: each rank puts its
+    /// elements directly to their new owners, with layouts computed from the two distributions and without an
+    /// intermediate copy. Collective; on return it is complete at all ranks.
     ///
     /// # Errors
-    /// `BadArgument` for an array of another shape or team; `WrongEpoch` inside [`with_local`](Self::with_local) of either;
-    /// `PeerLost`.
+    /// `BadArgument` for an array of another shape or team; `WrongEpoch` inside [`with_local`](Self::with_local) of
+    /// either; `PeerLost`.
     #[track_caller]
     pub fn redistribute_into(&self, to: &Self) -> Result<()> {
         located(|| {
             const OP: &str = "redistribute a global array";
             if self.shape() != to.shape() || self.team().context() != to.team().context() {
                 return Err(Error::new(ErrorKind::BadArgument, OP).rank(self.team().job().rank()).cause(format!(
-                    "an array of shape {:?} into one of {:?}, or of another team",
+                    "the arrays have different teams or shapes ({:?} and {:?})",
                     self.shape(),
                     to.shape()
                 )));
@@ -441,12 +443,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             if std::ptr::eq(self, to) {
                 return self.sync();
             }
-            // This also waits for elements that other ranks still put into this array.
-            agreed(self.team(), OP, self.not_lent(OP).and_then(|()| to.not_lent(OP)))?;
+            // The barrier also waits for puts of other ranks into this array.
+            agree_on_outcome(self.team(), OP, self.check_not_borrowed(OP).and_then(|()| to.check_not_borrowed(OP)))?;
             let parts = self.distribution.shared_with(self.team().rank(), &to.distribution, None)?;
             self.window.with_local(|own| {
                 let own = &*own;
-                to.over_owners(&parts, |epoch| {
+                to.in_epoch_of_owners(&parts, |epoch| {
                     parts.iter().try_for_each(|p| epoch.put_selected(own, &p.buffer, p.rank, 0, &p.block))
                 })
             })?;
@@ -462,18 +464,18 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     #[track_caller]
     pub fn sync(&self) -> Result<()> {
         located(|| {
-            // Operations are complete when they return, so a barrier is enough.
+            // Operations are complete when they return, so a barrier suffices.
             self.team().barrier()
         })
     }
 
-    fn not_lent(&self, operation: &'static str) -> Result<()> {
-        if !self.lent.get() {
+    fn check_not_borrowed(&self, operation: &'static str) -> Result<()> {
+        if !self.borrowed.get() {
             return Ok(());
         }
         Err(Error::new(ErrorKind::WrongEpoch, operation)
             .rank(self.team().job().rank())
-            .cause("this rank's block is lent to with_local")
+            .cause("this rank's block is in use by with_local")
             .remedy("use the array after with_local has returned"))
     }
 
@@ -481,15 +483,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         section.check(self.shape(), operation)?;
         if section.len() != elements {
             return Err(Error::new(ErrorKind::BadArgument, operation)
-                .cause(format!("a buffer of {elements} elements for the {} of section {section}", section.len()))
+                .cause(format!("the buffer has {elements} elements, but section {section} has {}", section.len()))
                 .remedy("pass a buffer of as many elements as the section has"));
         }
-        self.not_lent(operation)?;
+        self.check_not_borrowed(operation)?;
         Ok(section)
     }
 
-    /// Runs `body` in an epoch that allows the owners of all parts; its operations are complete on return.
-    fn over_owners<'env>(
+    /// Runs `body` in an epoch whose targets are the owners of all parts; its operations are complete on return.
+    fn in_epoch_of_owners<'env>(
         &self,
         parts: &[Part<T>],
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<()>,
@@ -504,17 +506,17 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     }
 }
 
-/// Marks this rank's block as borrowed until it is dropped, by a return or a panic.
-struct Lent<'a>(&'a Cell<bool>);
+/// Marks this rank's block as borrowed until this value is dropped, on return or on panic.
+struct BorrowedBlock<'a>(&'a Cell<bool>);
 
-impl<'a> Lent<'a> {
-    fn new(lent: &'a Cell<bool>) -> Self {
-        lent.set(true);
-        Self(lent)
+impl<'a> BorrowedBlock<'a> {
+    fn new(borrowed: &'a Cell<bool>) -> Self {
+        borrowed.set(true);
+        Self(borrowed)
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for BorrowedBlock<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }

@@ -7,7 +7,7 @@ use super::LocalView;
 /// The dimension of `ndarray` for `D` indices: `Ix1` to `Ix6`.
 type Dimension<const D: usize> = <[usize; D] as IntoDimension>::Dim;
 
-/// Views of the feature `ndarray`.
+/// Views that the feature `ndarray` adds.
 impl<T, const D: usize> LocalView<'_, T, D>
 where
     [usize; D]: IntoDimension,
@@ -31,7 +31,7 @@ where
     /// .unwrap();
     /// ```
     ///
-    /// A program that keeps it longer does not compile:
+    /// A program that keeps the view for longer does not compile:
     ///
     /// ```compile_fail,E0521
     /// use farside_rma::prelude::*;

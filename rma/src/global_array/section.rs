@@ -61,7 +61,10 @@ impl<const D: usize> Section<D> {
         match wrong {
             None => Ok(()),
             Some(d) => Err(Error::new(ErrorKind::OutOfRange, operation)
-                .cause(format!("{}..{} in dimension {d}, which has {} indices", self.start[d], self.end[d], shape[d]))
+                .cause(format!(
+                    "{}..{} is not inside dimension {d}, which has {} indices",
+                    self.start[d], self.end[d], shape[d]
+                ))
                 .remedy("use ranges inside the array's shape that do not end before they start")),
         }
     }

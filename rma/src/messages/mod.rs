@@ -12,9 +12,9 @@
 //! | longer, synchronous, or above these 4 MiB | rendezvous: a request (RTS), and once the receive matches the bytes go directly from the sender's memory to the receiver's; an end message completes the send |
 //!
 //! Elements are any [`Pod`] type. Bytes are transferred, so a receive may have another element type than its send. A
-//! message that is longer than its receive is an error of the receive only, whose buffer then has the first bytes; a
-//! message that is not a whole number of elements is an error too. Messages of a team never match those of another team
-//! or of collectives.
+//! message that is longer than its receive buffer is an error of the receive only, whose buffer then holds the first
+//! bytes; a message that is not a whole number of elements is an error too. Messages of a team never match those of
+//! another team or of collectives.
 //!
 //! Errors of all methods: `NoSuchRank` for a rank outside of the team, `BadArgument` for a message that is longer than
 //! its receive, `PeerLost`, `Freed` after the end of the job.
@@ -32,7 +32,7 @@ pub use owned::{PendingReceive, PendingSend};
 pub use request::{ReceiveRequest, SendRequest};
 pub use status::{Message, Status};
 
-use crate::pending::{Buffer, GivenBack};
+use crate::pending::{Buffer, Returned};
 use pending::pattern;
 
 /// Matches messages of any rank of the team.
@@ -74,7 +74,7 @@ pub trait Messages {
         located(|| pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Standard))
     }
 
-    /// Starts to send a buffer, which the handle gives back: a vector, a boxed slice or an array.
+    /// Starts to send a buffer, which the handle returns: a vector, a boxed slice or an array.
     ///
     /// ```
     /// # #[cfg(feature = "async")] {
@@ -102,16 +102,17 @@ pub trait Messages {
     /// # Errors
     /// Those of [messages](crate::messages); the buffer is then dropped.
     #[track_caller]
-    fn send_nbi<T: Pod, B: Buffer<T> + GivenBack>(&self, buffer: B, to: usize, tag: i32) -> Result<PendingSend<B>> {
+    fn send_nbi<T: Pod, B: Buffer<T> + Returned>(&self, buffer: B, to: usize, tag: i32) -> Result<PendingSend<B>> {
         located(|| PendingSend::start::<T>(self.as_team(), buffer, to, tag))
     }
 
-    /// Starts to receive into a buffer, which the handle gives with the status. Dropping the handle cancels the receive.
+    /// Starts to receive into a buffer, which the handle returns together with the status. Dropping the handle cancels
+    /// the receive.
     ///
     /// # Errors
     /// Those of [`send_nbi`](Self::send_nbi).
     #[track_caller]
-    fn recv_nbi<T: Pod, B: Buffer<T> + GivenBack>(
+    fn recv_nbi<T: Pod, B: Buffer<T> + Returned>(
         &self,
         buffer: B,
         source: impl Into<Option<usize>>,

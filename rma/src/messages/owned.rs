@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Sends and receives in progress that own their buffers: for async functions, which may be dropped or leaked half-way.
+//! Sends and receives in progress that own their buffers: for async functions, which may be dropped or leaked at any
+//! `.await`.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +16,7 @@ use farside_core::{Error, ErrorKind, Result, Team, located};
 use super::Status;
 use super::pending::{RECEIVE, Received, Receiving, SEND, Sending};
 use crate::collectives::{Pending as _, poll_of};
-use crate::pending::{Buffer, GivenBack, HeapBuffer};
+use crate::pending::{Buffer, HeapBuffer, Returned};
 
 /// A send in progress, with its buffer: wait, test, or await it. Dropping the handle has no effect on the message; the
 /// job then keeps the buffer until the send is complete.
@@ -36,12 +37,12 @@ use crate::pending::{Buffer, GivenBack, HeapBuffer};
 #[must_use = "wait, await, or let the job complete it"]
 pub struct PendingSend<B: 'static> {
     team: Team,
-    /// `None` once the buffer was given back.
+    /// `None` once the buffer has been returned.
     message: Option<OwnedSend<B>>,
 }
 
 struct OwnedSend<B> {
-    // This is dropped first, which ends the send. `None` if the send was complete when it was started.
+    // Dropped first, which ends the send. `None` if the send was already complete when it was started.
     sending: Option<Sending>,
     buffer: HeapBuffer<B>,
 }
@@ -60,12 +61,12 @@ impl<B> fmt::Debug for PendingSend<B> {
 
 impl<B> Unpin for PendingSend<B> {}
 
-/// The error of a handle whose buffer was given back before.
-fn given_back(operation: &'static str) -> Error {
-    Error::new(ErrorKind::BadArgument, operation).cause("its buffer was returned before")
+/// The error of a handle whose buffer has already been returned.
+fn already_returned(operation: &'static str) -> Error {
+    Error::new(ErrorKind::BadArgument, operation).cause("its buffer has already been returned")
 }
 
-impl<B: GivenBack> PendingSend<B> {
+impl<B: Returned> PendingSend<B> {
     pub(super) fn start<T: Pod>(team: &Team, buffer: B, to: usize, tag: i32) -> Result<Self>
     where
         B: Buffer<T>,
@@ -74,21 +75,21 @@ impl<B: GivenBack> PendingSend<B> {
         let (at, count) = buffer.get_mut().elements();
         // SAFETY: `count` elements of the buffer.
         let data = unsafe { std::slice::from_raw_parts(at.cast::<u8>().cast_const(), count * size_of::<T>()) };
-        // SAFETY: the buffer stays in place, and is given back or dropped only after the send has ended.
+        // SAFETY: the buffer is not moved, and is returned or dropped only after the send has ended.
         let sending = unsafe { Sending::start(team, data, to, tag, Mode::Standard) }?;
         Ok(Self { team: team.clone(), message: Some(OwnedSend { sending, buffer }) })
     }
 
     fn take(&mut self) -> Result<B::Value> {
-        let message = self.message.take().ok_or_else(|| given_back(SEND))?;
+        let message = self.message.take().ok_or_else(|| already_returned(SEND))?;
         drop(message.sending);
-        Ok(message.buffer.into_inner().give_back())
+        Ok(message.buffer.into_inner().into_value())
     }
 
-    /// Waits until the buffer may be reused, and gives it back.
+    /// Waits until the buffer may be reused, and returns it.
     ///
     /// # Errors
-    /// `PeerLost`; `BadArgument` if [`test`](Self::test) has given the buffer back.
+    /// `PeerLost`; `BadArgument` if [`test`](Self::test) has returned the buffer.
     #[track_caller]
     pub fn wait(mut self) -> Result<B::Value> {
         located(|| {
@@ -99,7 +100,7 @@ impl<B: GivenBack> PendingSend<B> {
         })
     }
 
-    /// Makes progress once; gives the buffer back if it may be reused, or `None` while the send is in progress.
+    /// Makes progress once; returns the buffer if it may be reused, or `None` while the send is in progress.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
@@ -116,7 +117,7 @@ impl<B: GivenBack> PendingSend<B> {
     }
 }
 
-impl<B: GivenBack> Future for PendingSend<B> {
+impl<B: Returned> Future for PendingSend<B> {
     type Output = Result<B::Value>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -133,8 +134,8 @@ impl<B: 'static> Drop for PendingSend<B> {
     }
 }
 
-/// A receive in progress, with its buffer. Dropping the handle cancels the receive; if it has matched a message by then, the
-/// message is lost.
+/// A receive in progress, with its buffer. Dropping the handle cancels the receive; if it has already matched a
+/// message, the message is lost.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -157,9 +158,9 @@ impl<B: 'static> Drop for PendingSend<B> {
 /// ```
 #[must_use = "wait or await it"]
 pub struct PendingReceive<B: 'static, T> {
-    // This is dropped first, which ends the receive.
+    // Dropped first, which ends the receive.
     receiving: Receiving,
-    /// `None` once it was given back.
+    /// `None` once the buffer has been returned.
     buffer: Option<HeapBuffer<B>>,
     element: std::marker::PhantomData<T>,
 }
@@ -172,22 +173,22 @@ impl<B, T> fmt::Debug for PendingReceive<B, T> {
 
 impl<B, T> Unpin for PendingReceive<B, T> {}
 
-impl<T: Pod, B: GivenBack + Buffer<T>> PendingReceive<B, T> {
+impl<T: Pod, B: Returned + Buffer<T>> PendingReceive<B, T> {
     pub(super) fn start(team: &Team, buffer: B, pattern: Pattern) -> Result<Self> {
         let mut buffer = HeapBuffer::new(buffer);
         let (at, count) = buffer.get_mut().elements();
-        // SAFETY: the buffer stays in place, and is given back or dropped only after the receive has ended.
+        // SAFETY: the buffer is not moved, and is returned or dropped only after the receive has ended.
         let receiving = unsafe { Receiving::start(team, (at.cast(), count * size_of::<T>()), pattern) }?;
         Ok(Self { receiving, buffer: Some(buffer), element: std::marker::PhantomData })
     }
 
     fn take(&mut self, received: &Received) -> Result<(B::Value, Status)> {
         let status = received.checked::<T>(self.receiving.team())?;
-        let buffer = self.buffer.take().ok_or_else(|| given_back(RECEIVE))?;
-        Ok((buffer.into_inner().give_back(), status))
+        let buffer = self.buffer.take().ok_or_else(|| already_returned(RECEIVE))?;
+        Ok((buffer.into_inner().into_value(), status))
     }
 
-    /// Waits for the message, and gives the buffer and the status. The message is in the first
+    /// Waits for the message, and returns the buffer and the status. The message is in the first
     /// [`count`](Status::count) elements.
     ///
     /// # Errors
@@ -200,7 +201,7 @@ impl<T: Pod, B: GivenBack + Buffer<T>> PendingReceive<B, T> {
         })
     }
 
-    /// Makes progress once; gives the buffer and the status if the message has arrived.
+    /// Makes progress once; returns the buffer and the status if the message has arrived.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
@@ -208,7 +209,7 @@ impl<T: Pod, B: GivenBack + Buffer<T>> PendingReceive<B, T> {
     pub fn test(&mut self) -> Result<Option<(B::Value, Status)>> {
         located(|| {
             if self.buffer.is_none() {
-                return Err(given_back(RECEIVE));
+                return Err(already_returned(RECEIVE));
             }
             self.receiving.test()?;
             self.receiving.outcome()?.map(|received| self.take(&received)).transpose()
@@ -216,7 +217,7 @@ impl<T: Pod, B: GivenBack + Buffer<T>> PendingReceive<B, T> {
     }
 }
 
-impl<T: Pod, B: GivenBack + Buffer<T>> Future for PendingReceive<B, T> {
+impl<T: Pod, B: Returned + Buffer<T>> Future for PendingReceive<B, T> {
     type Output = Result<(B::Value, Status)>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -19,7 +19,7 @@ pub(crate) const SEND: &str = "send a message";
 pub(crate) const RECEIVE: &str = "receive a message";
 pub(crate) const PROBE: &str = "probe for a message";
 
-/// The matching pattern of a receive or probe of a team.
+/// The matching pattern of a receive or a probe on a team.
 #[inline]
 pub(crate) fn pattern(team: &Team, source: Option<usize>, tag: Option<i32>) -> Result<Pattern> {
     let source = source.map(|source| team.job_rank(source)).transpose()?;
@@ -42,7 +42,7 @@ impl Sending {
     /// The data stays valid and is not written until the send has ended, is cancelled or is dropped.
     #[inline]
     pub(crate) unsafe fn start(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) -> Result<Option<Self>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { Self::start_from(team, Source::of(data), to, tag, mode) }
     }
 
@@ -59,7 +59,7 @@ impl Sending {
         mode: Mode,
     ) -> Result<Option<Self>> {
         let to = team.job_rank(to)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         let sending = unsafe { team.job().start_message(to, team.context(), tag, source, mode) }?;
         Ok(match sending {
             two_sided::Sending::Done => None,
@@ -131,7 +131,7 @@ impl Receiving {
     /// The buffer stays valid and is not accessed otherwise until the receive has ended, is cancelled or is dropped.
     #[inline]
     pub(crate) unsafe fn start(team: &Team, (into, len): (*mut u8, usize), pattern: Pattern) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { Self::start_into(team, Sink::memory(into, len), pattern) }
     }
 
@@ -142,12 +142,12 @@ impl Receiving {
     #[inline]
     pub(crate) unsafe fn start_into(team: &Team, sink: Sink, pattern: Pattern) -> Result<Self> {
         let receive = Receive::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { team.job().start_receive(&receive, pattern, sink) }?;
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
 
-    /// Starts to receive a message that a probe has taken.
+    /// Starts to receive a message that a matched probe has returned.
     ///
     /// # Safety
     /// The contract of [`start`](Self::start).
@@ -156,9 +156,10 @@ impl Receiving {
         (into, len): (*mut u8, usize),
         taken: Option<Matched>,
     ) -> Result<Self> {
-        let already_received = || Error::new(ErrorKind::BadArgument, RECEIVE).cause("the message was received before");
+        let already_received =
+            || Error::new(ErrorKind::BadArgument, RECEIVE).cause("the message has already been received");
         let receive = Receive::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { team.job().receive_message(&receive, taken.ok_or_else(already_received)?, Sink::memory(into, len)) }?;
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
@@ -184,14 +185,14 @@ impl Receiving {
         self.team.job().wait(|| self.receive.awaits(), || self.outcome())
     }
 
-    /// Waits until the receive has ended; an error if the message has another length than `len` bytes.
+    /// Waits until the receive has ended; fails if the message is not `len` bytes long.
     pub(crate) fn wait_for_all(&self, len: u64) -> Result<()> {
         let received = self.finish()?;
         let status = received.checked::<u8>(&self.team)?;
         if received.0.len as u64 == len {
             return Ok(());
         }
-        Err(refused(&self.team, &status, format!("and the receive is for {len}")))
+        Err(refused(&self.team, &status, format!("but the receive is for exactly {len} bytes")))
     }
 
     /// Cancels the receive if it has not matched a message; returns whether it did.
@@ -226,7 +227,7 @@ impl Drop for Receiving {
     }
 }
 
-/// The message of a receive.
+/// The outcome of a receive: status and lengths.
 pub(crate) struct Received(two_sided::Status);
 
 impl Received {
@@ -235,7 +236,7 @@ impl Received {
     pub(crate) fn checked<T: Pod>(&self, team: &Team) -> Result<Status> {
         let status = Status::of(team, &self.0)?;
         if self.0.kept < self.0.len {
-            return Err(refused(team, &status, format!("and the receive has room for {}", self.0.kept)));
+            return Err(refused(team, &status, format!("but the receive buffer has {} bytes", self.0.kept)));
         }
         status.whole::<T>(team)
     }
@@ -256,14 +257,14 @@ pub(crate) fn receive(team: &Team, into: &mut [u8], pattern: Pattern) -> Result<
     unsafe { Receiving::start(team, (into.as_mut_ptr(), into.len()), pattern) }?.finish()
 }
 
-/// Receives a message that a probe has taken.
+/// Receives a message that a matched probe has returned.
 pub(crate) fn receive_taken(team: &Team, into: &mut [u8], taken: Option<Matched>) -> Result<Received> {
     // SAFETY: the buffer is borrowed for longer than the receive lives.
     unsafe { Receiving::start_taken(team, (into.as_mut_ptr(), into.len()), taken) }?.finish()
 }
 
-/// Receives a message without its data, so that its sender completes.
+/// Receives and discards a message, so that its send completes.
 pub(crate) fn discard(team: &Team, taken: Matched) {
-    // SAFETY: the sink has no memory. The next call returns the error, if any.
+    // SAFETY: the sink has no memory. An error is returned by the next call.
     let _ = unsafe { team.job().receive_message(&Receive::new(), taken, Sink::discard()) };
 }

@@ -85,7 +85,7 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
             // SAFETY: the data is borrowed until the scope has ended, and the scope completes or cancels the send before
             // that.
             let sending = unsafe { Sending::start(self.team(), data, to, tag, mode) }?;
-            Ok(SendRequest { kept: sending.map(|sending| self.keep(sending)), data: PhantomData })
+            Ok(SendRequest { operation: sending.map(|sending| self.own_operation(sending)), data: PhantomData })
         })
     }
 
@@ -107,11 +107,11 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
             // SAFETY: the buffer is borrowed exclusively until the scope has ended, and the scope completes or cancels the
             // receive before that.
             let receiving = unsafe { Receiving::start(self.team(), (output.0.cast(), size_of_val(into)), pattern) }?;
-            Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+            Ok(ReceiveRequest { operation: self.own_operation(receiving), output, buffer: PhantomData })
         })
     }
 
-    /// Starts to receive a message that a probe has taken.
+    /// Starts to receive a message that a matched probe has returned.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -146,7 +146,7 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
             let (team, taken) = (message.team().clone(), message.take());
             // SAFETY: as in `irecv`.
             let receiving = unsafe { Receiving::start_taken(&team, (output.0.cast(), size_of_val(into)), taken) }?;
-            Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+            Ok(ReceiveRequest { operation: self.own_operation(receiving), output, buffer: PhantomData })
         })
     }
 }
@@ -175,13 +175,13 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct SendRequest<'scope> {
     /// `None` if the send was complete when it was started.
-    kept: Option<Rc<Sending>>,
+    operation: Option<Rc<Sending>>,
     data: PhantomData<&'scope ()>,
 }
 
 impl fmt::Debug for SendRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendRequest").field("complete", &self.kept.is_none()).finish_non_exhaustive()
+        f.debug_struct("SendRequest").field("complete", &self.operation.is_none()).finish_non_exhaustive()
     }
 }
 
@@ -192,7 +192,7 @@ impl SendRequest<'_> {
     /// `PeerLost`.
     #[track_caller]
     pub fn wait(self) -> Result<()> {
-        located(|| self.kept.map_or(Ok(()), |kept| kept.wait()))
+        located(|| self.operation.map_or(Ok(()), |operation| operation.wait()))
     }
 
     /// Whether the data may be reused, making progress once. [`wait`](Self::wait) returns an error of the send.
@@ -201,7 +201,7 @@ impl SendRequest<'_> {
     /// `PeerLost`.
     #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        located(|| self.kept.as_ref().map_or(Ok(true), |kept| kept.test()))
+        located(|| self.operation.as_ref().map_or(Ok(true), |operation| operation.test()))
     }
 }
 
@@ -209,8 +209,8 @@ impl Future for SendRequest<'_> {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(kept) = &self.kept else { return Poll::Ready(Ok(())) };
-        poll_of(kept.team().job(), context, kept.test().and_then(|_| kept.outcome()))
+        let Some(operation) = &self.operation else { return Poll::Ready(Ok(())) };
+        poll_of(operation.team().job(), context, operation.test().and_then(|_| operation.outcome()))
     }
 }
 
@@ -239,14 +239,14 @@ impl Future for SendRequest<'_> {
 /// ```
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct ReceiveRequest<'scope, T> {
-    kept: Rc<Receiving>,
+    operation: Rc<Receiving>,
     output: (*mut T, usize),
     buffer: PhantomData<&'scope mut [T]>,
 }
 
 impl<T> fmt::Debug for ReceiveRequest<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReceiveRequest").field("active", &self.kept.is_active()).finish_non_exhaustive()
+        f.debug_struct("ReceiveRequest").field("active", &self.operation.is_active()).finish_non_exhaustive()
     }
 }
 
@@ -260,7 +260,7 @@ impl<'scope, T: Pod> ReceiveRequest<'scope, T> {
     #[track_caller]
     pub fn wait(self) -> Result<(&'scope mut [T], Status)> {
         located(|| {
-            let status = self.kept.finish()?.checked::<T>(self.kept.team())?;
+            let status = self.operation.finish()?.checked::<T>(self.operation.team())?;
             Ok((self.take(), status))
         })
     }
@@ -271,20 +271,20 @@ impl<'scope, T: Pod> ReceiveRequest<'scope, T> {
     /// `PeerLost`.
     #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        located(|| self.kept.test())
+        located(|| self.operation.test())
     }
 
     /// Cancels the receive if it has not matched a message, and returns whether it did. The end of the scope does not
     /// wait for a cancelled receive.
     #[must_use]
     pub fn cancel(&mut self) -> bool {
-        self.kept.take_back()
+        self.operation.take_back()
     }
 
     /// The buffer. Called only with the status of a successful receive, which is returned once.
     fn take(&self) -> &'scope mut [T] {
-        // SAFETY: the buffer is borrowed exclusively for the scope; the receive has ended, and its outcome, without which
-        // `take` is not called, is returned once.
+        // SAFETY: the buffer is borrowed exclusively for the scope; the receive has ended, and its outcome, which
+        // `take` requires, is returned once.
         unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) }
     }
 }
@@ -293,9 +293,10 @@ impl<'scope, T: Pod> Future for ReceiveRequest<'scope, T> {
     type Output = Result<(&'scope mut [T], Status)>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let received = poll_of(self.kept.team().job(), context, self.kept.test().and_then(|_| self.kept.outcome()));
+        let received =
+            poll_of(self.operation.team().job(), context, self.operation.test().and_then(|_| self.operation.outcome()));
         received.map(|received| {
-            let status = received?.checked::<T>(self.kept.team())?;
+            let status = received?.checked::<T>(self.operation.team())?;
             Ok((self.take(), status))
         })
     }

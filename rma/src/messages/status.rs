@@ -1,4 +1,4 @@
-//! The status of messages, and messages that a probe has taken.
+//! The status of messages, and messages returned by matched probes.
 
 use bytemuck::Pod;
 use farside_core::two_sided::{self, Matched};
@@ -45,7 +45,7 @@ impl Status {
         self.len.is_multiple_of(size).then_some(self.len / size)
     }
 
-    /// Converts a status of the job: the source becomes a rank of the team.
+    /// Converts a status with job ranks to one with ranks of the team.
     pub(super) fn of(team: &Team, status: &two_sided::Status) -> Result<Self> {
         let members = team.members();
         // In the world team, team ranks are job ranks.
@@ -64,21 +64,21 @@ impl Status {
         if self.count::<T>().is_some() {
             return Ok(self);
         }
-        Err(refused(team, &self, format!("and an element has {}", size_of::<T>())))
+        Err(refused(team, &self, format!("but an element has {} bytes", size_of::<T>())))
     }
 }
 
-/// The error for a message that its receive cannot take.
+/// The error for a message that does not fit its receive.
 #[cold]
 pub(super) fn refused(team: &Team, status: &Status, why: String) -> Error {
     let Status { source, tag, len } = status;
     let e = Error::new(ErrorKind::BadArgument, RECEIVE).rank(team.job().rank());
-    e.cause(format!("a message of {len} bytes from rank {source} with tag {tag}, {why}"))
+    e.cause(format!("a message from rank {source} with tag {tag} has {len} bytes, {why}"))
         .remedy("receive with the length and the element type of the send, or probe for the length first")
 }
 
-/// A message that a probe has taken ([`mprobe`](super::Messages::mprobe)), to be received. Dropping it discards the
-/// message, and the send completes.
+/// A message that a matched probe ([`mprobe`](super::Messages::mprobe)) has removed from matching, to be received.
+/// Dropping it discards the message, and the send completes.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -87,7 +87,7 @@ pub(super) fn refused(team: &Team, status: &Status, why: String) -> Error {
 ///     let team = job.world()?;
 ///     let peer = 1 - team.rank();
 ///     team.send(b"text", peer, 1)?;
-///     // What the message is decides how it is received.
+///     // A matched probe, since the length of the message is not known in advance.
 ///     let message = team.mprobe(ANY_SOURCE, ANY_TAG)?;
 ///     assert_eq!(message.status().len, 4);
 ///     let (text, status) = message.recv_vec::<u8>()?;
@@ -109,7 +109,7 @@ impl Message {
         let status = taken.status();
         let found = Status::of(team, &status);
         let of = |status| Self { team: team.clone(), status, taken: Some(taken) };
-        // A message from outside of the team is discarded.
+        // Discards a message whose sender is not in the team.
         match found {
             Ok(found) => Ok(of(found)),
             Err(e) => {
@@ -130,7 +130,7 @@ impl Message {
         &self.team
     }
 
-    /// Takes the message; `None` if it was taken before.
+    /// Takes the message; `None` if it has already been taken.
     pub(super) fn take(&mut self) -> Option<Matched> {
         self.taken.take()
     }
@@ -159,7 +159,7 @@ impl Message {
             let mut data = Vec::new();
             data.try_reserve_exact(count).map_err(|_| {
                 let e = Error::new(ErrorKind::Limit, RECEIVE).rank(self.team.job().rank());
-                e.cause(format!("a message of {} bytes, for which there is no memory", status.len))
+                e.cause(format!("cannot allocate a receive buffer of {} bytes", status.len))
             })?;
             data.resize(count, T::zeroed());
             let status = self.recv(&mut data)?;

@@ -20,14 +20,28 @@ use super::{ElementType, Op, kernel};
 /// `target` and `operand` are valid for `bytes` bytes, and `old` is null or valid for `bytes` bytes; every other access
 /// to `target` is by these kernels or word-wise copies.
 pub unsafe fn apply_bytes(code: u32, target: *mut u8, operand: *const u8, old: *mut u8, bytes: usize) -> bool {
+    // SAFETY: the same contract.
+    unsafe { apply(false, code, target, operand, old, bytes) }
+}
+
+/// [`apply_bytes`] on elements that no other rank updates while the call runs.
+///
+/// # Safety
+/// The contract of [`apply_bytes`].
+pub(crate) unsafe fn apply_alone(code: u32, target: *mut u8, operand: *const u8, old: *mut u8, bytes: usize) -> bool {
+    // SAFETY: the same contract.
+    unsafe { apply(true, code, target, operand, old, bytes) }
+}
+
+unsafe fn apply(alone: bool, code: u32, target: *mut u8, operand: *const u8, old: *mut u8, bytes: usize) -> bool {
     let Some((op, ty)) = read(code, target, bytes) else { return false };
     // SAFETY: alignment and length were checked; the ranges are valid by the contract.
-    unsafe { kernel::update_atomically(op, ty, target, operand, old, bytes / ty.size()) };
+    unsafe { kernel::change(alone, op, ty, target, operand, old, bytes / ty.size()) };
     true
 }
 
-/// The operation and the type of a code, if they suit a target of `bytes` bytes.
-pub(crate) fn read(code: u32, target: *const u8, bytes: usize) -> Option<(Op, ElementType)> {
+/// The operation and the type of a code, if both apply to a target of `bytes` bytes.
+fn read(code: u32, target: *const u8, bytes: usize) -> Option<(Op, ElementType)> {
     let [number, ty, ..] = code.to_le_bytes();
     let (op, ty) = (Op::try_from(number).ok()?, ElementType::try_from(ty).ok()?);
     // The device hints in the upper half may be absent, but must not be wrong.

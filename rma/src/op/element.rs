@@ -10,7 +10,7 @@ use super::kernel::AtomicScalar;
 /// Defines [`ElementType`] and the trait implementations from the list of Rust types.
 macro_rules! elements {
     ($($t:ident = $variant:ident $number:literal,)*) => {
-        /// The type of one element, as a value. The numbers are the wire form.
+        /// The type of one element, as a value. The discriminants are the wire form.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum ElementType {
@@ -71,9 +71,10 @@ impl TryFrom<u8> for ElementType {
 
     /// Reads the wire form; `Protocol` if no element type has this byte.
     fn try_from(byte: u8) -> Result<Self> {
-        ElementType::ALL.get(usize::from(byte)).copied().ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "accumulate").cause(format!("element type {byte} does not exist"))
-        })
+        ElementType::ALL
+            .get(usize::from(byte))
+            .copied()
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "accumulate").cause(format!("unknown element type {byte}")))
     }
 }
 
@@ -85,8 +86,8 @@ impl Element for usize {
     const TYPE: ElementType = if size_of::<usize>() == 8 { ElementType::U64 } else { ElementType::U32 };
 }
 
-/// A type on which accumulates and atomics work: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each of
-/// them has a number on the wire and an atomic of its size. Put and get take any [`Pod`] type.
+/// A type on which accumulates and atomics work: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each
+/// type needs a wire code and an atomic of its size. Put and get take any [`Pod`] type.
 ///
 /// ```
 /// use farside_rma::op::Element;
@@ -112,7 +113,7 @@ impl Element for usize {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be accumulated",
     label = "accumulates and atomics take `i8` to `i64`, `u8` to `u64`, `isize`, `usize`, `f32` and `f64`",
-    note = "put and get take any `bytemuck::Pod` type; make a window of one of these numbers to accumulate"
+    note = "put and get take any `bytemuck::Pod` type; create a window of one of these types to accumulate"
 )]
 pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'static {
     /// The type as a value.
@@ -144,7 +145,7 @@ pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'stat
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be compared and swapped",
     label = "compare and swap takes `i8` to `i64`, `u8` to `u64`, `isize` and `usize`",
-    note = "for a float, make a window of `u32` or `u64` and use `to_bits` and `from_bits`"
+    note = "for a float, create a window of `u32` or `u64` and use `to_bits` and `from_bits`"
 )]
 pub trait CasElement: Element {}
 

@@ -118,9 +118,10 @@ impl TryFrom<u8> for Op {
 
     /// Reads the wire form; `Protocol` if no operation has this byte.
     fn try_from(byte: u8) -> Result<Self> {
-        Op::ALL.get(usize::from(byte)).copied().ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "accumulate").cause(format!("operation {byte} does not exist"))
-        })
+        Op::ALL
+            .get(usize::from(byte))
+            .copied()
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "accumulate").cause(format!("unknown operation {byte}")))
     }
 }
 
@@ -136,5 +137,5 @@ pub fn code(op: Op, ty: ElementType) -> u32 {
     op as u32 | (ty as u32) << 8 | hint(ty.size(), effect)
 }
 
+pub(crate) use bytes::apply_alone;
 pub use bytes::apply_bytes;
-pub(crate) use bytes::read;

@@ -1,16 +1,16 @@
-//! Each operation on two plain values, which the atomic kernels and the reductions share.
+//! The operations on two plain values, shared by the atomic kernels and the reductions.
 
-/// The operations on values. Logical and bitwise operations return a float unchanged, which never happens, because
-/// [`Op::check`](super::Op::check) precedes every kernel.
+/// The operations on values. For floats, logical and bitwise operations return the value unchanged, but are never
+/// called, because [`Op::check`](super::Op::check) precedes every kernel.
 pub trait Scalar: Copy {
     /// See [`Op::Sum`](super::Op::Sum).
     fn sum(self, x: Self) -> Self;
     /// See [`Op::Prod`](super::Op::Prod).
     fn prod(self, x: Self) -> Self;
     /// See [`Op::Min`](super::Op::Min).
-    fn least(self, x: Self) -> Self;
+    fn lesser(self, x: Self) -> Self;
     /// See [`Op::Max`](super::Op::Max).
-    fn greatest(self, x: Self) -> Self;
+    fn greater(self, x: Self) -> Self;
     /// See [`Op::Land`](super::Op::Land).
     #[inline(always)]
     fn land(self, _: Self) -> Self {
@@ -47,7 +47,7 @@ pub trait Scalar: Copy {
     fn same_bits(self, x: Self) -> bool;
 }
 
-/// Methods of two operands, each from one expression.
+/// Defines binary methods, each by one expression.
 macro_rules! methods {
     ($self:ident $x:ident; $($name:ident: $result:ty = $body:expr;)*) => {$(
         #[inline(always)]
@@ -67,8 +67,8 @@ macro_rules! integer {
             methods! { self x;
                 sum: Self = self.wrapping_add(x);
                 prod: Self = self.wrapping_mul(x);
-                least: Self = self.min(x);
-                greatest: Self = self.max(x);
+                lesser: Self = self.min(x);
+                greater: Self = self.max(x);
                 land: Self = <$t>::from(self != 0 && x != 0);
                 lor: Self = <$t>::from(self != 0 || x != 0);
                 lxor: Self = <$t>::from((self != 0) != (x != 0));
@@ -94,7 +94,7 @@ macro_rules! float {
             methods! { self x;
                 sum: Self = self + x;
                 prod: Self = self * x;
-                least: Self = if self < x {
+                lesser: Self = if self < x {
                     self
                 } else if x < self {
                     x
@@ -103,7 +103,7 @@ macro_rules! float {
                 } else {
                     <$t>::NAN
                 };
-                greatest: Self = if self > x {
+                greater: Self = if self > x {
                     self
                 } else if x > self {
                     x

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Accumulates of many elements shorter than a word: one compare-and-swap changes all elements of an aligned word, and
-//! none is made where no bit changes.
+//! Accumulates of many elements shorter than a word: one compare-and-swap updates all elements of an aligned word, and
+//! is skipped if no bit changes.
 //!
-//! Other origins change single elements by shorter atomics at the same time. An atomic of either length owns the cache line
-//! while it acts, so a compare-and-swap of the word fails if one of its elements has changed.
+//! Other origins may concurrently update single elements by shorter atomics. An atomic of either length owns the cache
+//! line exclusively, so a compare-and-swap of the word fails if one of its elements has changed.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -13,7 +13,7 @@ use super::{Element, Op};
 /// Length of a word in bytes.
 const WORD: usize = 8;
 
-/// The elements of a run: those before the first aligned word, and the number of whole words.
+/// Splits a run: the number of elements before the first aligned word, and the number of whole words.
 fn split<T>(address: usize, count: usize) -> (usize, usize) {
     let head = (address.wrapping_neg() % WORD / size_of::<T>()).min(count);
     (head, (count - head) / (WORD / size_of::<T>()))
@@ -34,7 +34,7 @@ fn lanes<T: Element>(word: u64, operand: u64, f: impl Fn(T, T) -> T) -> u64 {
 /// Accumulates `count` elements shorter than a word; the previous values go to `result` unless it is null.
 ///
 /// # Safety
-/// The contract of [`fetch_accumulate`](super::fetch_accumulate) for `T`, but that `result` may be null.
+/// The contract of [`fetch_accumulate`](super::fetch_accumulate) for `T`, except that `result` may be null.
 pub(super) unsafe fn update<T: Element>(op: Op, target: *mut T, operand: *const T, result: *mut T, count: usize) {
     let run = Run { target, operand, result, count };
     // SAFETY: the same contract, in all arms.
@@ -42,8 +42,8 @@ pub(super) unsafe fn update<T: Element>(op: Op, target: *mut T, operand: *const 
         match op {
             Op::Sum => run.each(T::sum),
             Op::Prod => run.each(T::prod),
-            Op::Min => run.each(T::least),
-            Op::Max => run.each(T::greatest),
+            Op::Min => run.each(T::lesser),
+            Op::Max => run.each(T::greater),
             Op::Land => run.each(T::land),
             Op::Lor => run.each(T::lor),
             Op::Lxor => run.each(T::lxor),
@@ -106,8 +106,8 @@ impl<T: Element> Run<T> {
         }
     }
 
-    /// Calls `one` for single elements and `many` for words of them, with the index of the first element; the values that
-    /// these return go to the result.
+    /// Calls `one` for single elements and `many` for words of them, with the index of the first element; the values
+    /// that they return are written to the result.
     ///
     /// # Safety
     /// The contract of [`update`].
@@ -118,7 +118,7 @@ impl<T: Element> Run<T> {
         let per_word = WORD / size_of::<T>();
         let tail = head + words * per_word;
         let single = |at: usize| {
-            // SAFETY: `at < count`, for which the caller promises both ranges; the result may be unaligned.
+            // SAFETY: `at < count`, for which the caller guarantees both ranges; the result may be unaligned.
             unsafe {
                 let old = one(T::cell(target.add(at)), at);
                 if !result.is_null() {
@@ -186,7 +186,7 @@ mod tests {
         let operands: Vec<T> = (0..LEN).map(|i| number(i * 11 % 7)).collect();
         for op in Op::ALL.into_iter().filter(|op| op.allowed(T::TYPE)) {
             for (from, count) in (0..9).flat_map(|from| [0, 1, 2, 7, 8, 20, 31].map(|count| (from, count))) {
-                // Aligned as a word is.
+                // Memory aligned to a word.
                 let mut memory = [0u64; LEN];
                 let target = memory.as_mut_ptr().cast::<T>();
                 let mut old = vec![number(0); count];
@@ -223,7 +223,7 @@ mod tests {
         at_every_place(|i| i as f32 / 4.0 - 2.0);
     }
 
-    /// Runs and single elements of several origins add up.
+    /// Accumulates of runs and of single elements by several origins lose no update.
     #[cfg(not(miri))]
     #[test]
     fn runs_lose_no_addition_of_a_single_element_meanwhile() {

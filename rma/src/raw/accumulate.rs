@@ -1,12 +1,16 @@
 #![allow(unsafe_code)]
-//! Accumulates and compare-and-swaps. Those of mapped windows are made at once: single elements by atomics of the processor,
-//! several under the element lock of the target ([`super::element_lock`]).
+//! Accumulates and compare-and-swaps. On mapped windows they are executed immediately: single elements by CPU atomics,
+//! several elements under the element lock of the target ([`super::element_lock`]), or under an exclusive lock of the
+//! target.
 //!
-//! All of them are atomic with each other, element by element, whatever their operations, and in the order in which a rank
-//! issues them. They are complete at the target after the call that closes the epoch or flushes; on a mapped window previous
-//! values are there on return. A put, or a store of a rank to its own memory, at the same time may be lost.
+//! All of them are atomic with respect to each other, element by element, whatever their operations, and are applied in
+//! the order in which a rank issues them. They are complete at the target after the call that closes the epoch or
+//! flushes; on a mapped window previous values have been written on return. A concurrent put, or a concurrent store of
+//! a rank to its own memory, may be lost.
 
-use farside_core::device::{Change, Update};
+use std::sync::atomic::Ordering;
+
+use farside_core::device::Update;
 use farside_core::job::Unnotified;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
@@ -15,41 +19,12 @@ use farside_core::{Error, ErrorKind, Result};
 use super::element_lock::ElementAccess;
 use super::item::{Item, narrow, widen};
 use super::{RawWindow, Target, word};
-use crate::op::{CasElement, Element, ElementType, Op, code, kernel, read};
-
-impl ElementAccess<'_> {
-    /// Makes an accumulate of elements that this access was granted for; previous values go to `old` unless it is null.
-    ///
-    /// # Safety
-    /// The contract of [`kernel::fetch_accumulate`].
-    #[inline]
-    unsafe fn update(&self, op: Op, ty: ElementType, to: *mut u8, operand: *const u8, old: *mut u8, count: usize) {
-        // SAFETY: the same contract; no other rank updates the elements during an exclusive access.
-        unsafe {
-            if self.is_exclusive() {
-                kernel::update_exclusively(op, ty, to, operand, old, count);
-            } else {
-                kernel::update_atomically(op, ty, to, operand, old, count);
-            }
-        }
-    }
-
-    /// [`update`](Self::update) by wire code. Returns `false`, and changes nothing, for a malformed one.
-    ///
-    /// # Safety
-    /// The contract of [`apply_bytes`](crate::op::apply_bytes).
-    pub(super) unsafe fn apply(&self, code: u32, to: *mut u8, operand: *const u8, old: *mut u8, len: usize) -> bool {
-        let Some((op, ty)) = read(code, to, len) else { return false };
-        // SAFETY: alignment and length were checked; the ranges are valid by the contract.
-        unsafe { self.update(op, ty, to, operand, old, len / ty.size()) };
-        true
-    }
-}
+use crate::op::{CasElement, Element, ElementType, Op, apply_alone, apply_bytes, kernel};
 
 impl RawWindow {
-    /// Whether single elements of `t` are updated by the processor's atomics, without a look at the lock.
+    /// Whether single elements of `t` may be updated by CPU atomics without checking the element lock.
     #[inline(always)]
-    fn takes_singles(&self, t: &Target) -> bool {
+    fn uses_single_atomics(&self, t: &Target) -> bool {
         t.elements.shared.get() || !self.mapped && self.takes_atomics(t)
     }
 
@@ -81,7 +56,7 @@ impl RawWindow {
         }
     }
 
-    /// Accumulates one element if the CPU can do it at once, and returns whether it did.
+    /// Accumulates one element if a CPU atomic can do so immediately, and returns whether it did.
     ///
     /// # Safety
     /// `operand` is valid for reads, and `old` is null or valid for writes.
@@ -97,7 +72,7 @@ impl RawWindow {
         let len = size_of::<T>();
         let Some(t) = self.targets.get(target) else { return false };
         let Some(to) = self.direct_at(t, offset, len) else { return false };
-        if !self.takes_singles(t) {
+        if !self.uses_single_atomics(t) {
             // SAFETY: the same contract.
             return unsafe { self.try_accumulate_array(op, T::TYPE, operand.cast(), old.cast(), len, target, offset) };
         }
@@ -120,12 +95,12 @@ impl RawWindow {
         true
     }
 
-    /// Accumulates elements of `len` bytes if the CPU can do it at once, and returns whether it did. If `old` is not
-    /// null, the previous values are written there.
+    /// Accumulates elements of `len` bytes if the CPU can do so immediately, and returns whether it did. If `old` is
+    /// not null, the previous values are written there.
     ///
     /// # Safety
-    /// `operand` is valid for reads of `len` bytes, except for [`Op::NoOp`]. `old` is null, or valid for writes of `len`
-    /// bytes and not part of `operand`.
+    /// `operand` is valid for reads of `len` bytes, except for [`Op::NoOp`]. `old` is null, or valid for writes of
+    /// `len` bytes and not part of `operand`.
     #[allow(clippy::too_many_arguments)]
     #[inline(never)]
     pub unsafe fn try_accumulate_array(
@@ -147,8 +122,9 @@ impl RawWindow {
         if old.is_null() {
             self.operations.stored.set(true);
         }
-        // SAFETY: inside the target's mapped memory, which all ranks update so; the buffers are valid by the contract.
-        unsafe { access.update(op, ty, to, operand, old, len / ty.size()) };
+        // SAFETY: inside the target's mapped memory, which all ranks update in this way; the buffers are valid by the
+        // contract.
+        unsafe { kernel::change(access.is_exclusive(), op, ty, to, operand, old, len / ty.size()) };
         true
     }
 
@@ -172,18 +148,18 @@ impl RawWindow {
     ) -> Result<()> {
         op.check(ty, "accumulate")?;
         if !len.is_multiple_of(ty.size()) {
-            return Err(Error::new(ErrorKind::BadArgument, "accumulate").cause(format!("{len} bytes of {ty}")));
+            return Err(Error::new(ErrorKind::BadArgument, "accumulate")
+                .cause(format!("{len} bytes are not a multiple of the size of {ty}")));
         }
         // SAFETY: the same contract.
         if unsafe { self.try_accumulate_array(op, ty, operand, old, len, target, offset) } {
             return Ok(());
         }
-        let change = Change::Accumulate { code: code(op, ty), operand };
-        self.issue(target, Item::update(change, old, len, offset), None)
+        self.issue(target, Item::of_elements((op, ty), operand, old, len, offset), None)
     }
 
     /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
-    /// its previous value is written to `old`. Completes like a get. One message and its answer.
+    /// its previous value is written to `old`. Completes like a get. One message and its reply.
     ///
     /// # Safety
     /// The contract of [`get`](Self::get) for `old`.
@@ -203,11 +179,10 @@ impl RawWindow {
         if unsafe { self.try_compare_and_swap(expected, desired, old, target, offset) } {
             return Ok(());
         }
-        let (len, expected, desired) = (size_of::<T>(), widen(expected), widen(desired));
-        self.issue(target, Item::update(Change::Swap { expected, desired }, old.cast(), len, offset), None)
+        self.issue(target, Item::swap(expected, desired, old, offset), None)
     }
 
-    /// Compares and swaps if the CPU can do it at once, and returns whether it did.
+    /// Compares and swaps if a CPU atomic can do so immediately, and returns whether it did.
     ///
     /// # Safety
     /// `old` is valid for writes.
@@ -230,7 +205,7 @@ impl RawWindow {
             // SAFETY: an aligned integer inside the target's mapped memory; `old` is valid by the contract.
             unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, widen(expected), widen(desired)))) };
         };
-        if self.takes_singles(t) {
+        if self.uses_single_atomics(t) {
             swap();
             return true;
         }
@@ -241,13 +216,40 @@ impl RawWindow {
         })
     }
 
-    /// Tries to enter for an update of elements of `t`, of a single one or of several.
+    /// Tries to enter the element lock of `t` for an update of one or of several elements.
     #[inline]
     fn try_enter_elements(&self, t: &Target, single: bool) -> Option<ElementAccess<'_>> {
-        if t.elements.shared.get() || !self.mapped {
-            return Some(ElementAccess::ATOMIC);
+        if !self.mapped {
+            return Some(ElementAccess::Atomic);
         }
-        t.elements.try_enter(self.signals.peer_word(t.team_rank, word::ELEMENTS)?, self.team.rank(), single)
+        // Later updates of single elements, after this lock is released, may still use atomics.
+        if !single && t.is_locked_exclusively() && !self.operations.threads.get() {
+            return Some(ElementAccess::Alone(None));
+        }
+        let word = self.signals.peer_word(t.team_rank, word::ELEMENTS)?;
+        let access = t.elements.try_enter(word, self.team.rank(), single);
+        if t.elements.shared.get() {
+            // Relaxed: pairs with nothing. The program orders the operations of its threads with this call.
+            self.operations.shares.store(true, Ordering::Relaxed);
+        }
+        access
+    }
+
+    /// Releases the shares of element locks that this rank still holds.
+    #[inline(always)]
+    pub(crate) fn end_shares(&self) {
+        if self.operations.shares.load(Ordering::Relaxed) {
+            self.end_kept_shares();
+        }
+    }
+
+    #[cold]
+    fn end_kept_shares(&self) {
+        let of_threads = self.handles.is_empty();
+        // Relaxed: pairs with nothing, as in `try_enter_elements`.
+        self.operations.shares.store(!of_threads, Ordering::Relaxed);
+        let word = |t: &Target| self.signals.peer_word(t.team_rank, word::ELEMENTS);
+        self.targets.iter().for_each(|t| word(t).into_iter().for_each(|word| t.elements.end_shares(word, of_threads)));
     }
 
     /// [`try_enter_elements`](Self::try_enter_elements), waiting while another rank is inside.
@@ -258,48 +260,39 @@ impl RawWindow {
         if let Some(access) = self.try_enter_elements(t, single) {
             return Ok(access);
         }
-        // A rank that leaves notifies no waiter, so this wait must poll.
+        // A rank that leaves the lock notifies no waiter, so this wait must poll.
         let awaited = || self.awaited("accumulate", t.team_rank);
         self.job.wait(Unnotified(awaited), || Ok(self.try_enter_elements(t, single)))
     }
 
-    /// Tries to enter for an update of one element that finds the lock not shared.
+    /// Tries to enter for an update of one element when the lock is not already shared by this rank.
     #[cold]
     #[inline(never)]
     fn enter_single(&self, t: &Target) -> Option<ElementAccess<'_>> {
         self.try_enter_elements(t, true).filter(|_| self.mapped)
     }
 
-    /// Makes an update of mapped memory of a mapped window that was not made at once.
+    /// Executes an update of mapped memory, to which the element lock has granted access.
     ///
     /// # Safety
-    /// `to` is the place of the update in the target's memory, and the buffers are valid.
+    /// `to` is the address of the update in the target's mapped memory, and the buffers are valid.
     ///
     /// # Errors
-    /// `Misaligned`; `PeerLost` if another rank was lost that holds the element lock.
+    /// `Misaligned`.
     pub(super) unsafe fn update_mapped(
         &self,
         t: &Target,
+        access: &ElementAccess<'_>,
         name: &'static str,
         update: &Update,
         to: *mut u8,
     ) -> Result<()> {
-        let access = self.enter_elements(t, update.len == update.element())?;
-        let refused = |kind| {
-            let e = Error::new(kind, name).rank(self.job.rank()).peer(t.region.peer);
-            e.cause(format!("byte {} of the window", update.at.offset))
-        };
+        let function = if access.is_exclusive() { apply_alone } else { apply_bytes };
         // SAFETY: by the contract; access was granted.
-        unsafe {
-            match update.change {
-                Change::Accumulate { code, operand } => {
-                    if !access.apply(code, to, operand, update.old, update.len) {
-                        return Err(refused(ErrorKind::Misaligned));
-                    }
-                }
-                _ => update.apply(None, to).map_err(refused)?,
-            }
-        }
-        Ok(())
+        let updated = unsafe { update.apply(Some(function), to) };
+        updated.map_err(|kind| {
+            let e = Error::new(kind, name).rank(self.job.rank()).peer(t.region.peer);
+            e.cause(format!("the element at byte {} of the window", update.at.offset))
+        })
     }
 }

@@ -1,10 +1,11 @@
 #![allow(unsafe_code)]
-//! An origin's knowledge of the memory that the ranks of a dynamic window have attached.
+//! An origin's view of the memory that the ranks of a dynamic window have attached.
 //!
-//! Each rank has a table of its attachments. Before an operation on an [`Attachment`], the origin reads the entry, so
-//! that it notices a detached region. Before an operation on an address, it reads the table's version and, if the owner
+//! Each rank has a table of its attachments. Before an operation on an [`Attachment`], the origin reads its entry,
+//! which detects a detached region. Before an operation on an address, it reads the table's version and, if the owner
 //! has changed the table, the changed entries. A region is imported at its first use. Messages: one read for the entry
-//! or the version if the table is not mapped, otherwise none. Mapped bytes are then accessed as in any other window.
+//! or the version if the table is not mapped, otherwise none. Afterwards mapped bytes are accessed as in any other
+//! window.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -16,15 +17,15 @@ use farside_core::{Error, ErrorKind, Result};
 use super::RawWindow;
 use super::dynamic::{Attachment, CHANGES, HEAD, KEPT_CHANGES, MAX_ATTACHED, MAX_ENTRY, TABLE, entry_of};
 
-/// The assumed cost of reading one entry by itself, as the number of entries that are read together at the same cost.
+/// The assumed cost of one separate read, in entries: reading this many entries together costs the same.
 const ENTRIES_PER_READ: usize = 64;
 
-/// This rank's knowledge of the attachments of all ranks.
+/// This rank's view of the attachments of all ranks.
 #[derive(Debug)]
 pub(super) struct Attachments {
-    /// The window of the tables.
+    /// The window that contains the tables.
     pub(super) table: RawWindow,
-    /// Bytes of an entry of a table.
+    /// Size of a table entry in bytes.
     pub(super) entry: usize,
     /// Indexed by rank of the team.
     known: Vec<RefCell<KnownTable>>,
@@ -36,7 +37,7 @@ struct KnownTable {
     version: u64,
     /// Nonempty attachments by the address of their first byte. They do not overlap.
     attachments: BTreeMap<usize, KnownAttachment>,
-    /// Ids of the attachments and addresses of the first bytes, by used slot.
+    /// Id of the attachment and address of its first byte, by used slot.
     slots: HashMap<u64, (u64, usize)>,
     /// Imported regions by the id of the attachment.
     imports: HashMap<u64, RemoteRegion>,
@@ -66,36 +67,36 @@ struct KnownAttachment {
     base: usize,
     len: usize,
     attachment: Attachment,
-    /// A copy of the entry of `imports`, if any.
+    /// A copy of the matching entry of `imports`, if any.
     region: Option<RemoteRegion>,
 }
 
 impl KnownTable {
     /// The attachment that contains all of these bytes.
     fn find(&self, address: usize, len: usize) -> Option<&KnownAttachment> {
-        let one = self.holding(address)?;
+        let one = self.last_at_or_before(address)?;
         let at = address - one.base;
         (at <= one.len && len <= one.len - at).then_some(one)
     }
 
     /// The last attachment that begins at an address or before it.
-    fn holding(&self, address: usize) -> Option<&KnownAttachment> {
+    fn last_at_or_before(&self, address: usize) -> Option<&KnownAttachment> {
         self.attachments.range(..=address).next_back().map(|(_, one)| one)
     }
 
-    /// The attachment that contains the first of these bytes, if it and attachments that follow it without a gap
-    /// contain all of them.
+    /// The attachment that contains the first of these bytes, if together with adjacent attachments it contains all of
+    /// them.
     fn find_first(&self, address: usize, len: usize) -> Option<&KnownAttachment> {
         let end = address.checked_add(len)?;
         let mut at = address;
         while at < end {
-            at = self.holding(at).map(|one| one.base + one.len).filter(|behind| *behind > at)?;
+            at = self.last_at_or_before(at).map(|one| one.base + one.len).filter(|behind| *behind > at)?;
         }
-        self.holding(address)
+        self.last_at_or_before(address)
     }
 
     /// Stores entries of the table's version `version`, each with its slot, unless another thread has stored a later
-    /// version. Returns the imports of attachments that are gone. Other slots are unchanged.
+    /// version. Returns the imports of attachments that were detached. Other slots are unchanged.
     fn update<'a>(&mut self, version: u64, entries: impl Iterator<Item = (u64, &'a [u64])>) -> Vec<RemoteRegion> {
         let mut removed = Vec::new();
         if version <= self.version {
@@ -121,8 +122,8 @@ impl KnownTable {
                 new.push(KnownAttachment { base, len, attachment: Attachment { id, slot }, region: None });
             }
         }
-        // New attachments are added only after all detached ones are removed: memory may be attached again in another
-        // slot.
+        // New attachments are added only after all detached ones are removed, since the same memory may have been
+        // attached again in another slot.
         for mut one in new {
             let Attachment { id, slot } = one.attachment;
             one.region = self.imports.get(&id).copied();
@@ -197,7 +198,8 @@ impl Attachments {
     /// Copies words of a target's table. Messages: one read if the table is not mapped, otherwise none.
     fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
         self.table.or_abandon(|| {
-            // SAFETY: `into` outlives the get: it is complete when the flush returns, and abandoned if that fails.
+            // SAFETY: `into` outlives the get, which is complete when the flush returns, and abandoned if the flush
+            // fails.
             unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
             self.table.flush(target)
         })
@@ -217,9 +219,9 @@ impl Attachments {
                 return Ok(());
             }
             let used = (head[1] as usize).min(MAX_ATTACHED);
-            // The changed entries are read one by one if the owner keeps all these changes and this costs less than
-            // reading the whole table. Less than `KEPT_CHANGES`, because the owner may already have overwritten the
-            // oldest one with its next change.
+            // The changed entries are read one by one if the owner's log still holds all of these changes and this
+            // costs less than reading the whole table. Strictly less than `KEPT_CHANGES`, because the owner may already
+            // have overwritten the oldest change with its next one.
             let changes = version.saturating_sub(since);
             let few = changes < KEPT_CHANGES as u64 && changes as usize * ENTRIES_PER_READ < used;
             let slots: Vec<usize> = if few {
@@ -247,14 +249,14 @@ impl Attachments {
         }
     }
 
-    /// Forgets a region that has been removed from the imports.
+    /// Releases a region that has been removed from the imports.
     fn forget(&self, region: RemoteRegion) {
         // SAFETY: each operation looks up mapped addresses in `known` again, and `known` no longer has the region.
         unsafe { self.table.job().device().forget(region.handle) };
     }
 
     /// The region that contains the first of `len` bytes at `address` of a target, and the region's first address. All
-    /// other bytes are in this region or in regions that follow it without a gap.
+    /// other bytes are in this region or in adjacent regions that follow it.
     pub(super) fn place(
         &self,
         name: &'static str,
@@ -265,7 +267,13 @@ impl Attachments {
         self.refresh(target)?;
         let found =
             self.known[target].borrow().find_first(address, len).map(|one| (one.attachment, one.base, one.region));
-        let not_attached = || self.not_attached(name, target, format!("{len} bytes at address {address:#x}"));
+        let not_attached = || {
+            self.not_attached(
+                name,
+                target,
+                format!("no attached memory contains the {len} bytes at address {address:#x}"),
+            )
+        };
         let (attachment, base, region) = found.ok_or_else(not_attached)?;
         Ok((region.map_or_else(|| self.region(name, target, attachment), Ok)?, base))
     }
@@ -277,7 +285,8 @@ impl Attachments {
         target: usize,
         attachment: Attachment,
     ) -> Result<RemoteRegion> {
-        let not_attached = || self.not_attached(operation, target, format!("attachment {}", attachment.id));
+        let not_attached =
+            || self.not_attached(operation, target, format!("attachment {} does not exist", attachment.id));
         self.table.target(target, operation)?;
         let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(not_attached)?;
         let offset = TABLE + offset * self.entry;
@@ -299,7 +308,7 @@ impl Attachments {
             return Err(not_attached());
         }
         let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
-        // `PeerLost` means that the memory was detached between the look-up and the import.
+        // Here `PeerLost` means that the memory was detached between the look-up and the import.
         self.import(target, attachment, key)
             .map_err(|e| if e.kind() == ErrorKind::PeerLost { not_attached() } else { e })
     }
@@ -333,7 +342,7 @@ mod tests {
 
     const ENTRY: usize = MAX_ENTRY;
 
-    /// Table entries of attachments with these ids and 8 bytes each; 0 is an empty slot.
+    /// Table entries of attachments with these ids, of 8 bytes each; id 0 is an empty slot.
     fn table(ids: &[u64]) -> Vec<u64> {
         let entry = |id: &u64| {
             let mut entry = [0; ENTRY / 8];
@@ -369,7 +378,7 @@ mod tests {
         assert_eq!(found(&known, 992), Some((0, Some(101))));
         assert!(known.set_import(at(0, 1), None).is_some() && known.set_import(at(0, 1), None).is_none());
         assert_eq!(found(&known, 992), Some((0, None)));
-        // A single entry changes; then the memory of a slot is attached again in another slot.
+        // First a single entry changes; then the memory of one slot is attached again in another slot.
         let entries = table(&[5, 0, 5]);
         let entry = |at: usize| &entries[at * ENTRY / 8..][..ENTRY / 8];
         assert!(known.update(4, [(2, entry(0))].into_iter()).is_empty());

@@ -1,27 +1,27 @@
-//! The properties of its part of a window that a rank announces. All ranks must use the same protocols, so each uses
-//! those that all of them support; the other fields are for ranks that send to this one.
+//! The properties of its part of a window that each rank announces. All ranks must use the same protocols, so each uses
+//! those that all ranks support; the other fields are for ranks that send to this rank.
 
 use farside_core::wire::{Reader, Writer};
 
-/// The alignment that a rank announces if its processor does not apply accumulates of peers.
+/// Announced in place of an alignment by a rank whose CPU does not apply accumulates for peers.
 const NOT_SERVED: u8 = u8::MAX;
 
-/// The announcement of one rank, or the combination of those of all ranks.
+/// The announcement of one rank, or the combined announcements of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Announcement {
     /// Whether the rank maps the whole memory of every target.
     pub(super) mapped: bool,
     /// Whether the rank maps the signal array of every target.
     pub(super) signals_mapped: bool,
-    /// Whether all ranks have the same type of elements.
+    /// Whether all ranks have the same element type.
     pub(super) same_element: bool,
     /// The code of that type, 0 for a window of bytes.
     pub(super) element: u64,
-    /// The address of its memory modulo 16, if its processor applies accumulates.
+    /// The address of its memory modulo 16, if its CPU applies accumulates.
     pub(super) served: Option<u8>,
     /// The handler of packed pieces, or 0.
     pub(super) listens: u16,
-    /// The unique number of that handler. That of the first rank identifies the window.
+    /// The unique number of that handler. The first rank's number identifies the window.
     pub(super) unique: u64,
     /// The handler of transfers by lists, and the maximum numbers of blocks and bytes of a list; 0 without lists.
     pub(super) lists: (u16, u32, u64),
@@ -59,7 +59,7 @@ impl Announcement {
         })
     }
 
-    /// Combines two announcements to the properties that both have. Associative.
+    /// Combines two announcements into the properties that both have. Associative.
     pub(super) fn merge(one: &mut [u8], other: &[u8]) {
         let (a, b) = (Self::read(one), Self::read(other));
         let common = Self {

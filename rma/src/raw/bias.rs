@@ -1,15 +1,15 @@
 //! Biased entry to a lock: a rank that repeatedly takes an uncontended lock stops using the lock word (Dice, Kogan:
 //! BRAVO - biased locking for reader-writer locks; here also for one writer).
 //!
-//! Each rank has a claim word at every target, which it alone writes, and every target has a bias word. While the bias
-//! is for readers, a reader enters by setting its claim; while it is for one rank, that rank enters in this way, as
-//! reader or writer. One atomic exchange enters, a plain store leaves, and claims of different ranks are in different
-//! cache lines.
+//! Each rank has a claim word at every target, which only that rank writes, and every target has a bias word. While the
+//! bias is for readers, any reader enters by setting its claim; while it is for one rank, only that rank enters in this
+//! way, as reader or writer. Entering takes one atomic exchange, leaving a plain store, and claims of different ranks
+//! are in different cache lines.
 //!
-//! - The bias is set only by a rank that is inside by the lock word: for readers by a reader, for one rank by a
+//! - The bias is set only by a rank that holds the lock by the lock word: for readers by a reader, for one rank by a
 //!   writer.
-//! - A rank that is inside by the lock word and is not covered by the bias revokes it: marks it, so that no rank enters
-//!   by it from then on, waits until the claims that it covers are zero, and clears it.
+//! - A rank that holds the lock by the lock word and is not covered by the bias revokes the bias: it marks the bias, so
+//!   that no rank enters by claim from then on, waits until the claims that the bias covers are zero, and clears it.
 //! - An entry sets the claim and then reads the bias; a revocation sets the bias and then reads the claims. Both
 //!   are sequentially consistent, so one of the two sees the other.
 
@@ -28,7 +28,7 @@ pub(crate) const fn owner(rank: usize) -> u64 {
     rank as u64 + 2
 }
 
-/// Whether the bias `bias` lets rank `me` in.
+/// Whether the bias `bias` lets rank `me` enter by claim.
 #[inline(always)]
 fn covers(bias: u64, me: usize, shared: bool) -> bool {
     bias == owner(me) || (shared && bias == READERS)
@@ -37,7 +37,7 @@ fn covers(bias: u64, me: usize, shared: bool) -> bool {
 /// Enters by claim, if the bias covers rank `me`.
 #[inline(always)]
 pub(crate) fn enter<W: Word>(bias: &W, claim: &W, me: usize, shared: bool) -> ClaimEntry {
-    // Relaxed: the value is only a hint whether an attempt is worthwhile.
+    // Relaxed: the value only hints whether an attempt is worthwhile.
     if !covers(bias.load(Ordering::Relaxed), me, shared) {
         return ClaimEntry::NotCovered;
     }
@@ -61,13 +61,13 @@ pub(crate) enum ClaimEntry {
 /// Leaves by claim.
 #[inline(always)]
 pub(crate) fn leave(claim: &impl Word) {
-    // Release: pairs with the loads in `clear`, after which another rank is inside.
+    // Release: pairs with the loads in `clear`, after which another rank may enter.
     claim.store(0, Ordering::Release);
 }
 
-/// Called by rank `me`, which is inside by the lock word: returns whether no rank that its lock excludes is inside by
-/// claim. Otherwise it has marked the bias as revoked, and is called again once claims have changed. `claims` returns
-/// the claim word of a rank.
+/// Called by rank `me`, which has entered by the lock word: returns whether no rank that conflicts with its lock still
+/// holds it by claim. Otherwise the bias is marked as revoked, and the caller repeats the call once claims have
+/// changed. `claims` returns the claim word of a rank.
 pub(crate) fn clear<'a, W: Word + 'a>(
     bias: &W,
     me: usize,
@@ -92,7 +92,7 @@ pub(crate) fn clear<'a, W: Word + 'a>(
         if !drained {
             return false;
         }
-        // Another rank that waits for the same claims may have cleared the bias already.
+        // Another rank waiting for the same claims may already have cleared the bias.
         let _ = bias.compare_exchange(marked, NONE, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
@@ -141,8 +141,8 @@ mod tests {
         assert!(clear(&bias, 0, true, 3, at), "only the owner's claim counts");
     }
 
-    /// Readers and writers enter by word and by claim, and the bias is set as often as possible: a writer is never
-    /// inside with another rank.
+    /// Readers and writers enter by word and by claim, and the bias is set as often as possible: a writer always holds
+    /// the lock alone.
     #[test]
     fn bias_between_threads_never_lets_a_writer_share() {
         const RANKS: usize = 4;
@@ -156,7 +156,7 @@ mod tests {
                     let mut x = me as u64;
                     for i in 0..4000 {
                         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                        // There are long runs of one kind, so that entries use the bias.
+                        // Long runs of one kind, so that entries use the bias.
                         let shared = if i / 500 % 2 == 0 { x >> 61 != 0 } else { false };
                         let check = || {
                             if shared {
@@ -195,7 +195,7 @@ mod tests {
                 });
             }
         });
-        assert!(by_claim.load(SeqCst) > 100, "the bias was of no use: {by_claim:?}");
+        assert!(by_claim.load(SeqCst) > 100, "too few entries used the bias: {by_claim:?}");
         assert!(claims.iter().all(|c| c.load(SeqCst) == 0));
     }
 }

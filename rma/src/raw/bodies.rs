@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Bodies that fail at one rank: by an error or a panic.
+//! Epoch and window bodies that fail at one rank, by an error or a panic.
 //!
-//! The ranks that take part in the same epoch, or in the same window, may wait in their bodies for calls that the failing
-//! rank makes no more. So it tells them, by one message to each, and their waits inside the body fail with an error that
-//! names it. The failing rank then closes the epoch as always; a window over borrowed memory it leaves at once.
+//! Other participants of the same epoch or window may wait in their bodies for calls that the failing rank will never
+//! make. So the failing rank sends a message to each of them, and their waits inside the body fail with an error that
+//! names it. The failing rank then closes the epoch as usual; it leaves a window over borrowed memory immediately.
 //!
 //! | body | is reported to |
 //! |---|---|
@@ -23,30 +23,30 @@ use super::RawWindow;
 use super::failures::{FAILED, Failure};
 use super::state::Replaced;
 
-/// The most bytes of the text of a panic in a message.
+/// Maximum length of a panic text in a message, in bytes.
 const TEXT: usize = 80;
 
-/// A body that ranks run in a call of a window.
+/// A closure that ranks run inside a call on a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Of a window over borrowed memory.
+    /// The body of a window over borrowed memory.
     Window,
-    /// Of a run of fences, with the number of the fence that opened it.
+    /// A run of fences, with the number of the fence that opened it.
     Fences(u64),
-    /// Of one fence epoch, with the number of the fence that opened it.
+    /// A single fence epoch, with the number of the fence that opened it.
     Fence(u64),
-    /// Of one fence epoch of a run.
+    /// One fence epoch of a run.
     FenceOfRun(u64),
-    /// Of exclusive access, with the number of the barrier that opened it.
+    /// Exclusive access, with the number of the barrier that opened it.
     Exclusive(u64),
     Access,
     Exposure,
-    /// Under a lock.
+    /// A lock epoch.
     Lock,
 }
 
 impl Body {
-    /// Its code in messages: [`FAILED`] and its place in [`NAMES`].
+    /// The code of the body in messages: [`FAILED`] plus its index in [`NAMES`].
     fn code(self) -> u8 {
         FAILED
             + match self {
@@ -81,7 +81,7 @@ fn name(code: u8) -> &'static str {
     NAMES.get(usize::from(code - FAILED)).copied().unwrap_or("a window")
 }
 
-/// How a body has failed, in words.
+/// Describes how a body has failed; `None` if it has not.
 fn described<R, E>(ended: &std::thread::Result<Result<R, E>>) -> Option<String> {
     let text = |panic: &(dyn Any + Send)| {
         panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned())
@@ -98,12 +98,12 @@ fn described<R, E>(ended: &std::thread::Result<Result<R, E>>) -> Option<String> 
 }
 
 impl RawWindow {
-    /// Runs a body, whose waits fail if that of another rank fails.
+    /// Runs a body, whose waits fail if the body of another rank fails.
     #[inline]
     pub(crate) fn in_body<R>(&self, body: Body, run: impl FnOnce() -> R) -> R {
         match body {
             Body::Lock => run(),
-            // The body of the run is around this one, and its check looks at both.
+            // The body of the run encloses this one, and its check covers both.
             Body::FenceOfRun(number) => {
                 let _inside = Replaced::replace(&self.fencing.inside, number);
                 run()
@@ -112,25 +112,26 @@ impl RawWindow {
         }
     }
 
-    /// Tells the ranks that take part in a body that it has failed here. Of a body of all ranks they know already if it has
-    /// failed because that, or one around it, has failed at another rank.
+    /// Notifies the other participants of a body that it has failed at this rank. For a body of all ranks this is
+    /// skipped if the failure was caused by another rank's failure in the same or an enclosing body, of which they have
+    /// already been notified.
     #[inline]
-    pub(crate) fn tell_if_failed<R, E>(&self, body: Body, ended: &std::thread::Result<Result<R, E>>) {
+    pub(crate) fn report_if_failed<R, E>(&self, body: Body, ended: &std::thread::Result<Result<R, E>>) {
         if !matches!(ended, Ok(Ok(_))) {
-            self.tell_failure(body, &described(ended).unwrap_or_default());
+            self.report_failure(body, &described(ended).unwrap_or_default());
         }
     }
 
     #[cold]
-    fn tell_failure(&self, body: Body, text: &str) {
+    fn report_failure(&self, body: Body, text: &str) {
         let pairs = matches!(body, Body::Access | Body::Exposure);
-        // A closing call that has failed inside it has failed at all ranks.
+        // A closing call that failed inside the body has failed at all ranks.
         let known = self.broken.get() && body != Body::Window;
         if !pairs && (known || self.failed_elsewhere(body).is_some() || self.job.check_bodies().is_err()) {
             return;
         }
         let all = |number| (0..self.targets.ranks()).map(|rank| (rank, number)).collect();
-        let told: Vec<(usize, u64)> = match body {
+        let recipients: Vec<(usize, u64)> = match body {
             Body::Lock => return,
             Body::Window => all(0),
             Body::Fences(number) | Body::Fence(number) | Body::FenceOfRun(number) | Body::Exclusive(number) => {
@@ -142,25 +143,25 @@ impl RawWindow {
                 posted.members().iter().map(|origin| (*origin, self.targets[*origin].posts.get())).collect()
             }
         };
-        for (rank, number) in told.into_iter().filter(|(rank, _)| *rank != self.team.rank()) {
+        for (rank, number) in recipients.into_iter().filter(|(rank, _)| *rank != self.team.rank()) {
             let t = &self.targets[rank];
             let mut header =
                 Writer::new().u8(body.code()).u64(self.serving.unique).u64(number).u64(self.fences()).done();
             header.extend(text.as_bytes());
             let (to, source, track) = (HandlerId(t.listens), Source::of(&[]), Track::new());
             // SAFETY: the message has no data, and goes to the listener of the window at the rank.
-            let told =
+            let sent =
                 unsafe { am::start_send(&self.job, t.region.peer, to, &header, source, Counters::default(), &track) };
-            if let Err(e) = told {
-                tracing::debug!("rank {} was not notified of a body that failed: {e}", t.region.peer);
+            if let Err(e) = sent {
+                tracing::debug!("failed to notify rank {} of a failed epoch body: {e}", t.region.peer);
             }
         }
     }
 
-    /// The error of a body that this rank is in, if it has failed at another rank that takes part.
+    /// The error of the body that this rank is running, if the body has failed at another participant.
     ///
-    /// A closing fence is not disturbed: the rank whose body has failed takes part in it, except in those after the end of
-    /// its window.
+    /// A closing fence continues, since the rank whose body has failed participates in it, unless that rank has already
+    /// left its window.
     pub(crate) fn failed_elsewhere(&self, body: Body) -> Option<Error> {
         let closing = self.fencing.closing.get();
         let disturbs = |failure: &&Failure| closing == 0 || body == Body::Window && failure.fences < closing;
@@ -187,31 +188,31 @@ impl RawWindow {
                     && self.peer_of(origins.members(), failure.source).is_some_and(|t| t.posts.get() == failure.number)
             }
         };
-        let failures = self.serving.listener.failures().told();
+        let failures = self.serving.listener.failures().reported();
         failures.iter().filter(|failure| failure.window == self.serving.unique).filter(disturbs).find(concerns).map(
             |failure| {
                 let e = Error::new(ErrorKind::Mismatch, body.name()).rank(self.job.rank()).peer(failure.source);
-                e.cause(format!("its body of {} {}", name(failure.code), failure.text))
-                    .remedy("see the error of that rank; a body that returns `Ok` at every rank completes")
+                e.cause(format!("the peer's body of {} {}", name(failure.code), failure.text))
+                    .remedy("see the error of the peer rank")
             },
         )
     }
 
-    /// The state of job rank `rank`, if it is in a group of team ranks.
+    /// The target state of job rank `rank`, if it is in a group of team ranks.
     fn peer_of(&self, group: &[usize], rank: u32) -> Option<&super::Target> {
         group.iter().map(|member| &self.targets[*member]).find(|t| t.region.peer == rank)
     }
 
-    /// The error of a closing call that has failed because ranks disagree, or a rank has left the window: names the rank
-    /// whose body has failed, if that is the reason.
+    /// Replaces the error of a closing call that failed because ranks disagree or a rank has left the window by one
+    /// that names the rank whose body has failed, if there is one.
     #[cold]
-    pub(crate) fn named(&self, body: Body, e: Error) -> Error {
+    pub(crate) fn naming_failed_rank(&self, body: Body, e: Error) -> Error {
         if !matches!(e.kind(), ErrorKind::Mismatch | ErrorKind::BadKey) {
             return e;
         }
-        // The failure was sent before what shows it here, and arrives soon.
-        let told = || self.failed_elsewhere(body).or_else(|| self.job.check_bodies().err());
+        // The failing rank sent its notification before the signals that revealed the failure, so it arrives soon.
+        let failure = || self.failed_elsewhere(body).or_else(|| self.job.check_bodies().err());
         let limit = std::time::Duration::from_millis(100);
-        self.job.within(limit, || self.job.wait("close an epoch", || Ok(told()))).unwrap_or(e)
+        self.job.within(limit, || self.job.wait("close an epoch", || Ok(failure()))).unwrap_or(e)
     }
 }

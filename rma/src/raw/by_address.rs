@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Operations on attached memory (MPI-5.0 section 12.2.4). The target may attach memory until it is ready, so addresses
-//! are looked up only then. An operation may span several adjacent regions.
+//! Operations on attached memory (MPI-5.0 section 12.2.4). The target may attach memory until it is exposed or locked,
+//! so addresses are looked up only then. An operation may span several adjacent regions.
 
 use std::rc::Rc;
 
@@ -16,8 +16,8 @@ use super::{RawWindow, Target};
 use crate::op::apply_bytes;
 
 impl RawWindow {
-    /// Starts an operation whose offset is an address at `t`: one operation for each region that contains some of its
-    /// bytes.
+    /// Starts an operation whose offset is an address at `t`, as one operation for each region that contains some of
+    /// its bytes.
     pub(super) fn begin_by_address(
         &self,
         attachments: &Attachments,
@@ -35,7 +35,7 @@ impl RawWindow {
             let whole = here - here % size;
             let (first, rest) = item.split(if whole == 0 { size } else { whole });
             if whole == 0 {
-                self.update_divided(t, &first)?;
+                self.update_across_regions(t, &first)?;
             } else {
                 self.begin(t, first.by_address(region, base), request)?;
             }
@@ -46,7 +46,7 @@ impl RawWindow {
 
     /// Accumulates an element that spans two regions, so that no device can update it as a whole. All ranks update such
     /// an element by [`update`](Self::update), so they are atomic with each other.
-    fn update_divided(&self, t: &Target, item: &Item) -> Result<()> {
+    fn update_across_regions(&self, t: &Target, item: &Item) -> Result<()> {
         let (Item::Update(changed), name) = (item, item.name()) else { return Ok(()) };
         let device::Update { change, at, len, old } = *changed;
         let (code, operand, swaps) = match change {
@@ -56,13 +56,12 @@ impl RawWindow {
         let bytes = Datatype::contiguous(len as u64, &Datatype::from(Named::Byte)).and_then(|bytes| bytes.message(1));
         let bytes = bytes.map_err(|e| refused(name, &e))?;
         let combine = move |element: &mut [u8], operand: &[u8]| {
-            // The element must be aligned, so it is copied to a word.
+            // The kernel requires an aligned element, so it is copied to a word.
             let mut now = 0u64;
             bytemuck::bytes_of_mut(&mut now)[..len].copy_from_slice(element);
             let change = if swaps { change } else { Change::Accumulate { code, operand: operand.as_ptr() } };
-            let update = device::Update { change, at, len, old: std::ptr::null_mut() };
             // SAFETY: a local word; an operand has `len` bytes.
-            let applied = unsafe { update.apply(Some(apply_bytes), (&raw mut now).cast()) };
+            let applied = unsafe { change.apply(Some(apply_bytes), (&raw mut now).cast(), std::ptr::null_mut(), len) };
             debug_assert!(applied.is_ok());
             element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
         };
@@ -70,12 +69,12 @@ impl RawWindow {
         let update = Update { array: bytes.clone(), len, combine: changes.then(|| Rc::new(combine) as Combine) };
         let whole = Layouts::new(Action::Accumulate { code }, operand.cast_mut(), &bytes, at.offset, &bytes);
         let old = (!old.is_null()).then_some((old, &bytes));
-        self.carry_out(t, &Layouts { old, update: Some((&update, changes && !swaps)), ..whole }, None)
+        self.execute_layouts(t, &Layouts { old, update: Some((&update, changes && !swaps)), ..whole }, None)
     }
 
     /// Issues an operation between layouts whose offset is an address at `t`: as one operation if a region contains its
     /// whole range, otherwise block by block.
-    pub(super) fn carry_out_by_address(
+    pub(super) fn transfer_by_address(
         &self,
         attachments: &Attachments,
         t: &Target,
@@ -88,7 +87,7 @@ impl RawWindow {
         if len <= region.len - (address - base) {
             // The offset wraps below 0 if the layout's address is before the region and its bytes are inside.
             let inside = Layouts { attached: Some(&region), offset: l.offset.wrapping_sub(base), ..*l };
-            return self.carry_out(t, &inside, request);
+            return self.execute_layouts(t, &inside, request);
         }
         // Check that all blocks are attached before the first piece is issued.
         for (at, len) in l.target.blocks(0) {

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Dynamic windows: each rank attaches and detaches its memory without the other ranks (MPI-4 §12.2.4).
+//! Dynamic windows: each rank attaches and detaches its memory locally (MPI-4 §12.2.4).
 //!
-//! Each rank publishes a table of its attachments, itself a window, in which origins look them up (`address`).
+//! Each rank publishes a table of its attachments in another window, and origins look them up there (`address`).
 //! Detaching clears the entry and then deregisters the memory: later operations fail with `NotAttached`, and operations
-//! in progress are refused by the owner or access pages that the owner no longer uses.
+//! in progress are rejected by the owner's device or access pages that the owner no longer uses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -33,7 +33,7 @@ pub(super) const MAX_ENTRY: usize = HEAD + MAX_KEY;
 /// on.
 pub(super) const TABLE: usize = 128;
 
-/// Index of the first word of the last changes, and their number.
+/// Index of the first word of the change log, and its number of entries.
 pub(super) const CHANGES: usize = 2;
 pub(super) const KEPT_CHANGES: usize = TABLE / 8 - CHANGES;
 
@@ -44,7 +44,7 @@ pub(super) fn entry_of(team: &Team) -> usize {
 
 /// Identifies an attachment of a rank. The owner sends it to the ranks that use the attachment.
 ///
-/// It is plain data, so it travels in messages and in windows:
+/// It is plain data, so it can be sent in messages and stored in windows:
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -70,22 +70,22 @@ pub(super) fn entry_of(team: &Team) -> usize {
 pub struct Attachment {
     /// Never 0, and unique at its rank.
     pub id: u64,
-    /// Its slot in the owner's table.
+    /// Slot in the owner's table.
     pub slot: u64,
 }
 
 /// The attachments of this rank.
-#[derive(Debug, Default)]
-struct Attached {
+#[derive(Default, Debug)]
+struct OwnAttachments {
     registrations: HashMap<Attachment, Registration>,
     /// Nonempty attachments by the address of their first byte, with their lengths. They do not overlap.
     by_base: BTreeMap<usize, (Attachment, usize)>,
-    /// Slots that have been used and are free again.
+    /// Previously used slots that are free again.
     free: Vec<u64>,
 }
 
-impl Attached {
-    /// A free slot of the table, if any.
+impl OwnAttachments {
+    /// A free slot of the table, if there is one.
     fn free_slot(&self) -> Option<u64> {
         let used = self.registrations.len() + self.free.len();
         self.free.last().copied().or((used < MAX_ATTACHED).then_some(used as u64))
@@ -141,10 +141,10 @@ impl Attached {
 #[derive(Debug)]
 #[repr(C)] // so that the window is at its beginning
 pub struct RawDynamicWindow {
-    /// The window whose epochs operations by address belong to.
+    /// The window whose epochs contain the operations by address.
     epochs: RawWindow,
     attachments: Rc<Attachments>,
-    attached: RefCell<Attached>,
+    attached: RefCell<OwnAttachments>,
     last: Cell<u64>,
 }
 
@@ -163,7 +163,7 @@ impl RawDynamicWindow {
         Ok(Self { attachments, epochs, attached: RefCell::default(), last: Cell::new(0) })
     }
 
-    /// The window whose epochs operations by address belong to. It has no memory of its own, and its offsets are
+    /// The window whose epochs contain the operations by address. It has no memory of its own, and its offsets are
     /// addresses at the target. Operations fail with `NotAttached` unless the target has attached all of the bytes.
     #[must_use]
     pub fn window(&self) -> &RawWindow {
@@ -174,7 +174,7 @@ impl RawDynamicWindow {
         &self.attachments.table
     }
 
-    /// The attachment of this rank that starts at `base`.
+    /// This rank's attachment that starts at `base`.
     #[must_use]
     pub fn attachment_at(&self, base: *const u8) -> Option<Attachment> {
         self.attached.borrow().by_base.get(&base.addr()).map(|(attachment, _)| *attachment)
@@ -184,12 +184,12 @@ impl RawDynamicWindow {
     #[must_use]
     pub fn has_attached(&self, base: *const u8, len: usize) -> bool {
         let (from, to) = (base.addr(), base.addr().saturating_add(len));
-        // Attachments do not overlap, so the last one that starts before the end reaches furthest.
+        // Attachments do not overlap, so only the last one that starts before the end can overlap the range.
         let attached = self.attached.borrow();
         attached.by_base.range(..to).next_back().is_some_and(|(base, (_, len))| from < base + len)
     }
 
-    /// Publishes that an entry of the table has changed.
+    /// Publishes a change of a table entry.
     fn changed(&self, slot: u64) {
         // Relaxed: only this thread writes the word.
         let version = self.word_at(0).load(Ordering::Relaxed) + 1;
@@ -258,7 +258,8 @@ impl RawDynamicWindow {
         self.last.set(id);
         let mut key = [0u8; MAX_KEY];
         key[..registration.key.len()].copy_from_slice(&registration.key);
-        // Relaxed, all of these: ordered by the Release of the id, with which the look-up of an origin pairs.
+        // Relaxed, as for all stores of the entry: ordered by the Release store of the id, which pairs with an origin's
+        // look-up.
         self.word(slot, 1).store(len as u64, Ordering::Relaxed);
         self.word(slot, 2).store(registration.key.len() as u64, Ordering::Relaxed);
         // Relaxed, as above.
@@ -276,10 +277,10 @@ impl RawDynamicWindow {
         Ok(attachment)
     }
 
-    /// Detaches. Local: no message. Operations of peers that are still in progress fail or have no effect.
+    /// Detaches memory. Local: no message. Operations of peers that are still in progress fail or have no effect.
     ///
     /// # Errors
-    /// `NotAttached`; `System` if the memory cannot be deregistered, and must not be reused.
+    /// `NotAttached`; `System` if the memory cannot be deregistered; it must then not be reused.
     pub fn detach(&self, attachment: Attachment) -> Result<()> {
         let registration = self.attached.borrow_mut().remove(attachment);
         let not_attached = || self.not_attached("detach memory", self.table().team().rank(), attachment);
@@ -291,7 +292,7 @@ impl RawDynamicWindow {
     }
 
     fn not_attached(&self, operation: &'static str, target: usize, attachment: Attachment) -> Error {
-        self.attachments.not_attached(operation, target, format!("attachment {}", attachment.id))
+        self.attachments.not_attached(operation, target, format!("attachment {} does not exist", attachment.id))
     }
 
     /// Runs an operation on an attachment: `issue` issues it on the given window and region. On return, or after a
@@ -307,7 +308,7 @@ impl RawDynamicWindow {
         let track = &self.table().target(target, name)?.track;
         let _open = CancelOnDrop::new(self.table().job(), track);
         issue(self.table(), &region).and_then(|()| self.table().flush(target)).map_err(|e| {
-            // The owner has revoked the key, so it has detached the memory since the look-up.
+            // The owner has invalidated the key, so it has detached the memory since the look-up.
             if e.kind() == ErrorKind::BadKey { self.not_attached(name, target, attachment) } else { e }
         })
     }
@@ -329,7 +330,7 @@ impl Drop for RawDynamicWindow {
         let all: Vec<Attachment> = self.attached.borrow().registrations.keys().copied().collect();
         for attachment in all {
             if let Err(e) = self.detach(attachment) {
-                tracing::error!("attached memory was not given back: {e}");
+                tracing::error!("failed to detach memory: {e}");
             }
         }
     }

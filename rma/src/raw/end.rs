@@ -40,24 +40,23 @@ impl RawWindow {
     pub fn free(&self) -> Result<()> {
         const OP: &str = "free a window";
         if self.broken.get() && !self.released.get() {
-            // The other ranks wait for this rank in this barrier.
+            // The other ranks wait for this rank in this barrier, so it is entered even after an error.
             self.team.barrier()?;
             return self.release();
         }
         self.usable(OP)?;
         self.check_closed(OP)?;
         self.team.barrier()?;
-        let at_rest = self.lock_at_rest(OP);
+        let at_rest = self.check_lock_free(OP);
         self.release()?;
         at_rest
     }
 
-    /// Waits until all ranks have reached the end of the window, whatever its fences have done before. ⌈log2 P⌉
-    /// signals.
+    /// A barrier at the end of the window, independent of the state of its fences. ⌈log2 P⌉ signals.
     ///
     /// # Errors
-    /// `PeerLost`; the failure of another rank that will not come.
-    pub(crate) fn meet_at_end(&self) -> Result<()> {
+    /// `PeerLost`; the failure of another rank that will not enter the barrier.
+    pub(crate) fn barrier_at_end(&self) -> Result<()> {
         let (p, me) = (self.team.size(), self.team.rank());
         for round in 0..p.next_power_of_two().trailing_zeros() {
             // The peers of different rounds are different ranks, so each cell is set once.
@@ -68,7 +67,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Checks for the call `operation` that this rank has closed its epochs, except that of a fence.
+    /// Checks for the call `operation` that this rank has closed all epochs except a fence epoch.
     ///
     /// # Errors
     /// `WrongEpoch`.
@@ -82,14 +81,15 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Checks, when all ranks have closed their epochs, that no rank holds or awaits the lock of this rank's memory.
-    fn lock_at_rest(&self, operation: &'static str) -> Result<()> {
+    /// Checks, after all ranks have closed their epochs, that no rank holds or waits for the lock of this rank's
+    /// memory.
+    fn check_lock_free(&self, operation: &'static str) -> Result<()> {
         if !self.options.locks {
             return Ok(());
         }
         let lock = self.signals.own_word(word::LOCK).load(Ordering::SeqCst);
         // The words of queued waiters do not reflect the lock's state.
-        let ranks = if self.locking.in_line { 0 } else { self.team.size() };
+        let ranks = if self.locking.uses_queue { 0 } else { self.team.size() };
         let claimed = (0..ranks).find(|r| self.signals.own_word(self.locking.claims + r).load(Ordering::SeqCst) != 0);
         if lockword::at_rest(lock) && claimed.is_none() {
             return Ok(());
@@ -99,8 +99,8 @@ impl RawWindow {
             e = e.peer(self.team.members()[rank]);
         }
         Err(e.cause(format!(
-            "the lock of this rank's memory is still held: word {lock:#x}. A rank left it in an epoch that ended by an \
-             error, or an update of it was lost"
+            "the lock of this rank's memory is still held (lock word {lock:#x}): an epoch of another rank ended with \
+             an error, or an update of the lock was lost"
         )))
     }
 
@@ -117,7 +117,7 @@ impl RawWindow {
         self.abandon();
         for t in self.targets.iter() {
             t.ready.set(0);
-            // SAFETY: all operations have just been abandoned, and no target is ready any more.
+            // SAFETY: all operations have just been abandoned, and no target is ready.
             unsafe { self.job.device().forget(t.region.handle) };
         }
         self.no_epoch();
@@ -134,7 +134,7 @@ impl RawWindow {
     /// Drops messages that would change the memory until the next fence or post, since this rank may hold references to
     /// it.
     pub(crate) fn keep(&self) -> Result<()> {
-        // The own memory stays accessible after the end of the job.
+        // This rank's own memory stays accessible after the end of the job.
         if self.released.get() || self.broken.get() {
             return Err(self.unusable("access a window's memory"));
         }
@@ -153,7 +153,7 @@ impl RawWindow {
         Error::new(ErrorKind::WrongEpoch, operation)
             .rank(self.job.rank())
             .cause("a call on this window panicked or could not synchronize with the other ranks")
-            .remedy("free the window and make a new one")
+            .remedy("free the window and create a new one")
     }
 
     /// Whether the window has been released.
@@ -200,13 +200,14 @@ impl RawWindow {
         self.targets.iter().all(|t| self.is_idle(t.team_rank))
     }
 
-    /// Abandons all operations that are queued or in progress: no buffer of this rank is accessed any more. For an
+    /// Abandons all operations that are queued or in progress: no buffer of this rank is accessed afterwards. For an
     /// epoch that ends by a panic or an error; the window is broken from then on.
     pub fn abandon(&self) {
         if !self.is_idle_everywhere() {
             self.lost.set(true);
         }
         self.operations.queue.borrow_mut().clear();
+        self.operations.queued.set(false);
         if let Some(sgrs) = &self.operations.sgrs {
             sgrs.abandon();
         }

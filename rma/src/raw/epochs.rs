@@ -1,4 +1,4 @@
-//! Numbers of access epochs. Their start and end are reported to the job's store order.
+//! Numbering of access epochs. Their start and end are reported to the job's store order.
 
 use super::{Access, NO_EPOCH, RawWindow};
 

@@ -1,13 +1,13 @@
-//! Failures of bodies that other ranks have reported ([`bodies`](super::bodies)).
+//! Failed bodies that other ranks have reported ([`bodies`](super::bodies)).
 
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use farside_core::wire::Reader;
 
-/// First byte of the header of a message about a failure. Headers of records begin with lower bytes.
+/// First header byte of a failure notification. Headers of records begin with lower values.
 pub(super) const FAILED: u8 = 0x80;
-/// Maximum number of failures that a window keeps; later ones replace the oldest, which concern past epochs.
+/// Maximum number of failures that a window keeps; later ones replace the oldest, which belong to past epochs.
 const MAX_KEPT: usize = 64;
 
 /// A failure that another rank has reported.
@@ -18,7 +18,7 @@ pub(super) struct Failure {
     /// The unique number of the window.
     pub(super) window: u64,
     pub(super) number: u64,
-    /// Number of fences that the rank has made before.
+    /// Number of fences that the rank had completed.
     pub(super) fences: u64,
     pub(super) text: String,
 }
@@ -29,11 +29,11 @@ pub(super) struct Failures(Rc<RefCell<Vec<Failure>>>);
 
 impl Failures {
     /// The reported failures, the oldest first.
-    pub(super) fn told(&self) -> Ref<'_, Vec<Failure>> {
+    pub(super) fn reported(&self) -> Ref<'_, Vec<Failure>> {
         self.0.borrow()
     }
 
-    /// Handles a message of rank `source` with this header; returns whether it is about a failure.
+    /// Handles a message of rank `source` with this header; returns whether it is a failure notification.
     pub(super) fn take(&self, source: u32, header: &[u8]) -> bool {
         let mut r = Reader::new(header);
         let Some(code) = r.u8().filter(|code| *code >= FAILED) else { return false };

@@ -15,11 +15,11 @@
 //! two ranks their last packet is the notification; with more ranks, each of their targets answers before the signals.
 //!
 //! "Exposure known": the fence that opened the epoch also closed one, so all ranks are known to have reached it, and
-//! operations start when they are issued. In other epochs an operation on a rank that shares memory with this one starts
-//! when it is issued if that rank has opened the epoch. A rank leaves the fence when the operations of all ranks on all
-//! targets are complete, not only those on itself: its next operation may access bytes that a third rank put to a second
-//! one before the fence. ⌈log2 P⌉ signals (the dissemination pattern) after completion ensure this; notifications
-//! between origin and target only would not.
+//! operations start when they are issued. In other epochs an operation on a rank whose memory is mapped starts when it
+//! is issued if that rank has already opened the epoch. A rank leaves the fence when the operations of all ranks on all
+//! targets are complete, not only those on itself: its next operation may access bytes that one peer put to another
+//! peer before the fence. ⌈log2 P⌉ signals (the dissemination pattern) after completion ensure this; notifications
+//! between origin and target alone would not.
 
 use std::sync::atomic::Ordering;
 
@@ -32,22 +32,22 @@ use super::state::Replaced;
 use super::{Access, RawWindow, cell, word};
 use crate::assert::Assert;
 
-/// Marks of closing fences, from which all ranks learn whether they agree: `ENDS` if the fence opens no epoch,
-/// `GOES_ON` if it opens the next. A rank with `ENDS` may access its memory locally, so ranks with `GOES_ON` must not
-/// access it.
+/// Marks that closing fences exchange, so that ranks detect whether they agree: `ENDS` if the fence opens no epoch,
+/// `CONTINUES` if it opens the next. A rank with `ENDS` may access its memory locally, so ranks with `CONTINUES` must
+/// not access it.
 pub(super) const ENDS: u16 = 1;
-const GOES_ON: u16 = 2;
+const CONTINUES: u16 = 2;
 
-/// Maximum number of ranks that notify each other directly instead of by a barrier.
-pub(crate) const DIRECT: usize = 2;
+/// Maximum number of ranks that notify each other pairwise instead of by a barrier.
+pub(crate) const MAX_PAIRWISE_RANKS: usize = 2;
 
 impl RawWindow {
     /// Fence: completes all operations since the last fence that this rank has issued or is the target of, and opens
     /// the next epoch unless `NOSUCCEED`. Collective. Messages: see [`fence`](self).
     ///
     /// # Errors
-    /// `WrongEpoch` inside another kind of epoch; `Mismatch` on every rank if some give `NOSUCCEED` and others do not;
-    /// `PeerLost`; the first error of an operation, although the fence is then complete.
+    /// `WrongEpoch` inside another kind of epoch; `Mismatch` on every rank if only some ranks pass `NOSUCCEED`;
+    /// `PeerLost`; the first error of an operation, in which case the fence is still complete.
     pub fn fence(&self, asserts: Assert) -> Result<()> {
         const OP: &str = "fence";
         self.called(OP);
@@ -61,18 +61,18 @@ impl RawWindow {
         }
         let precede = !asserts.contains(Assert::NOPRECEDE);
         if !precede && self.targets.iter().any(|t| self.has_unposted(t.team_rank) || t.is_busy()) {
-            return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
+            return Err(self.wrong_epoch(OP, "NOPRECEDE was asserted, but operations were issued"));
         }
         self.note_fence(asserts);
         self.serving.listener.expose(true);
         let number = self.fencing.count.get() + 1;
         self.fencing.count.set(number);
         if precede {
-            let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { GOES_ON };
+            let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { CONTINUES };
             let closing = Replaced::replace(&self.fencing.closing, number);
             let marks = self.or_abandon(|| self.close_fence(mark))?;
             drop(closing);
-            if marks == ENDS | GOES_ON {
+            if marks == ENDS | CONTINUES {
                 self.abandon();
                 let (own, others) = if mark == ENDS { ("passed", "did not") } else { ("did not pass", "did") };
                 return Err(Error::new(ErrorKind::Mismatch, OP)
@@ -142,8 +142,8 @@ impl RawWindow {
         if self.fencing.synchronized.get() {
             return true;
         }
-        // Acquire side of `publish_opened`: the target's local stores are before our operations. Reading unmapped
-        // memory would cost a message, so for other targets the closing call finds out.
+        // Acquire side of `publish_opened`: orders the target's local stores before this rank's operations. Reading an
+        // unmapped word would cost a message, so for such targets the closing call checks.
         self.signals.published(target, word::OPENED).is_some_and(|opened| opened >= number)
     }
 
@@ -151,12 +151,13 @@ impl RawWindow {
     #[cold]
     fn start_all_queued(&self) -> Result<()> {
         self.queued_targets().into_iter().try_for_each(|target| {
-            let none_left = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
-            self.wait_word(|| self.awaited("fence", target), target, none_left)
+            let none_remaining = || self.start_queued(Some(target)).map(|()| !self.has_unposted(target));
+            self.wait_word(|| self.awaited("fence", target), target, none_remaining)
         })
     }
 
-    /// Completes all operations, whether they succeed or fail, and returns the marks of all ranks, combined by or.
+    /// Completes all operations, whether they succeed or fail, and returns the bitwise or of the marks of all ranks.
+    #[inline]
     fn close_fence(&self, mark: u16) -> Result<u16> {
         if self.mapped {
             if !self.operations.queue.borrow().is_empty() {
@@ -173,7 +174,7 @@ impl RawWindow {
             self.start_queued(None)?;
         }
         let (p, me) = (self.team.size(), self.team.rank());
-        if p > DIRECT {
+        if p > MAX_PAIRWISE_RANKS {
             self.settle_all()?;
             marks |= self.pass_barrier(mark)?;
         } else {
@@ -181,7 +182,7 @@ impl RawWindow {
             let number = self.next_barrier();
             // A notified rank may access this rank's memory immediately, so this rank's operations on itself are
             // completed first.
-            self.finish_self()?;
+            self.complete_own()?;
             let value = marked(number, mark);
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, value))?;
             others.clone().try_for_each(|target| self.settle_notified(target, cell::FENCE, value))?;
@@ -194,20 +195,23 @@ impl RawWindow {
         Ok(marks)
     }
 
+    #[inline]
     fn next_barrier(&self) -> u64 {
+        self.end_shares();
         self.fencing.barriers.set(self.fencing.barriers.get() + 1);
         self.fencing.barriers.get()
     }
 
-    /// A barrier, which returns the marks of all ranks, combined by or.
+    /// A barrier, which returns the bitwise or of the marks of all ranks.
+    #[inline]
     pub(super) fn pass_barrier(&self, mark: u16) -> Result<u16> {
         let (team, signals, number) = (&self.team, &self.signals, self.next_barrier());
         barrier_dissemination::rounds(team, signals, cell::FENCE, number, mark, "fence", Pace::ANSWER)
     }
 
-    /// Completes operations on this rank itself. A withheld one is posted without a notification: no rank waits for
-    /// that cell, and a late notification could overwrite the value of a later fence.
-    fn finish_self(&self) -> Result<()> {
+    /// Completes operations on this rank itself. A withheld operation is posted without a notification: no rank waits
+    /// for that cell, and a late notification could overwrite the value of a later fence.
+    fn complete_own(&self) -> Result<()> {
         let me = self.team.rank();
         if !self.has_unposted(me) {
             return Ok(());
@@ -220,8 +224,8 @@ impl RawWindow {
         self.settle(me)
     }
 
-    /// Waits for a change in the words of a peer: spins for a while, then sets this rank's waiter bit at the peer and
-    /// sleeps until the rank that changes a word wakes it.
+    /// Waits for a change of a peer's words: spins for a while, then sets this rank's waiter bit at the peer and sleeps
+    /// until the rank that changes a word wakes it.
     pub(crate) fn wait_word(
         &self,
         awaited: impl Fn() -> Awaited,

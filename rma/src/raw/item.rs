@@ -1,7 +1,6 @@
-//! Operations on one target as values, and their conversion to operations of a device.
+//! Operations on one target as values, and their conversion to device operations.
 
 use std::cell::Cell;
-use std::fmt;
 use std::rc::Rc;
 
 use farside_core::device::{self, Change, Operation, OwnedTransfer, Place, Range, RemoteRegion};
@@ -12,15 +11,15 @@ use farside_datatype::TypeMap;
 
 use super::layouts::{Action, Owned};
 use crate::elements::{bytes, same_length};
-use crate::op::{self, CasElement, Element, Op};
+use crate::op::{self, CasElement, Element, ElementType, Op};
 
 /// One operation on one target.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Item {
     /// A write or a read, or one message of a transfer between layouts.
     Transfer(OwnedTransfer),
     Update(device::Update),
-    /// A whole operation between layouts that waits for its target.
+    /// A whole operation between layouts that is queued for its target.
     Layouts(Rc<Owned>),
     /// An operation on an attached region instead of the window's own.
     At(Box<(RemoteRegion, Item)>),
@@ -38,7 +37,7 @@ pub(crate) enum Item {
 /// Job::threads(3, |job| {
 ///     let team = job.world()?;
 ///     let window = RawWindow::allocate(&team, 16, Options::default())?;
-///     // The operand instead of an element that is zero.
+///     // Replaces an element that is zero by the operand.
 ///     let one = Datatype::from(Named::LongDouble).message(1).unwrap();
 ///     let combine = Rc::new(|own: &mut [u8], operand: &[u8]| {
 ///         if own.iter().all(|byte| *byte == 0) {
@@ -52,7 +51,7 @@ pub(crate) enum Item {
 ///     unsafe { window.update(&update, Some((operand.as_ptr(), &one)), None, 0, 0, &one) }?;
 ///     window.unlock_all()?;
 ///     team.barrier()?;
-///     // SAFETY: 16 bytes of this rank, to which no other rank writes now.
+///     // SAFETY: 16 bytes of this rank's memory, which no other rank writes concurrently.
 ///     let own = unsafe { std::slice::from_raw_parts(window.base(), 16) };
 ///     assert!(team.rank() != 0 || own[0] > 0 && own.iter().all(|byte| *byte == own[0]));
 ///     window.free()
@@ -61,7 +60,8 @@ pub(crate) enum Item {
 /// ```
 #[derive(Clone)]
 pub struct Update {
-    /// The elements as an array. `combine` gets the target's elements and the operands in this form.
+    /// The layout of the elements in an array. `combine` receives the target's elements and the operands in this
+    /// layout.
     pub array: TypeMap,
     /// Bytes of the array.
     pub len: usize,
@@ -69,14 +69,8 @@ pub struct Update {
     pub combine: Option<Combine>,
 }
 
-/// Changes the first array, given the second, which is empty if the update has no operands.
+/// Updates the first array with the second, which is empty if the update has no operands.
 pub type Combine = Rc<dyn Fn(&mut [u8], &[u8])>;
-
-impl fmt::Debug for Update {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Update").field("len", &self.len).finish_non_exhaustive()
-    }
-}
 
 /// The region of an item is that of its target, which [`with_operation`](Self::with_operation) names.
 const OF_TARGET: u64 = 0;
@@ -88,9 +82,26 @@ impl Item {
         Item::Transfer(OwnedTransfer::one(write, local, len, Place { region: OF_TARGET, offset }))
     }
 
-    /// Former values are written to `old` unless it is null.
+    /// Previous values are written to `old` unless it is null.
     pub(crate) fn update(change: Change, old: *mut u8, len: usize, offset: usize) -> Self {
         Item::Update(device::Update { change, at: Place { region: OF_TARGET, offset }, len, old })
+    }
+
+    /// Accumulates elements of `len` bytes.
+    pub(crate) fn of_elements(
+        (op, ty): (Op, ElementType),
+        operand: *const u8,
+        old: *mut u8,
+        len: usize,
+        offset: usize,
+    ) -> Self {
+        Self::update(Change::Accumulate { code: op::code(op, ty), operand }, old, len, offset)
+    }
+
+    /// Compares and swaps an integer.
+    pub(crate) fn swap<T: CasElement>(expected: T, desired: T, old: *mut T, offset: usize) -> Self {
+        let change = Change::CompareSwap { expected: widen(expected), desired: widen(desired) };
+        Self::update(change, old.cast(), size_of::<T>(), offset)
     }
 
     pub(crate) fn put<T>(from: &[T], displacement: usize) -> Result<Self> {
@@ -111,9 +122,9 @@ impl Item {
     ) -> Result<Self> {
         op.check(T::TYPE, "accumulate")?;
         same_length(operand.len(), old.as_ref().map_or(operand.len(), |old| old.len()))?;
-        let change = Change::Accumulate { code: op::code(op, T::TYPE), operand: operand.as_ptr().cast() };
+        let (from, len) = (operand.as_ptr().cast(), size_of_val(operand));
         let old = old.map_or(std::ptr::null_mut(), |old| old.as_mut_ptr().cast());
-        Ok(Self::update(change, old, size_of_val(operand), bytes::<T>(displacement)?))
+        Ok(Self::of_elements((op, T::TYPE), from, old, len, bytes::<T>(displacement)?))
     }
 
     pub(crate) fn compare_and_swap<T: CasElement>(
@@ -122,8 +133,7 @@ impl Item {
         old: &mut T,
         displacement: usize,
     ) -> Result<Self> {
-        let change = Change::Swap { expected: widen(expected), desired: widen(desired) };
-        Ok(Self::update(change, std::ptr::from_mut(old).cast(), size_of::<T>(), bytes::<T>(displacement)?))
+        Ok(Self::swap(expected, desired, old, bytes::<T>(displacement)?))
     }
 
     /// The same operation on an attached region.
@@ -134,7 +144,7 @@ impl Item {
         }
     }
 
-    /// Splits the operation into the part on its first `at` bytes and the part on the rest.
+    /// Splits the operation after its first `at` bytes.
     pub(super) fn split(mut self, at: usize) -> (Self, Self) {
         let mut rest = self.clone();
         match (&mut self, &mut rest) {
@@ -151,12 +161,13 @@ impl Item {
         (self, rest)
     }
 
-    /// Size in bytes of the element that it changes atomically.
+    /// Size in bytes of the element that the operation updates atomically.
     pub(super) fn element_size(&self) -> usize {
         if let Item::Update(update) = self { update.element() } else { 1 }
     }
 
-    /// Converts an operation whose offset is an address to one on the attached region that starts at address `base`.
+    /// Converts an operation whose offset is an address to an operation on the attached region that starts at address
+    /// `base`.
     pub(super) fn by_address(mut self, region: RemoteRegion, base: usize) -> Self {
         match &mut self {
             Item::Transfer(transfer) => transfer.ranges.iter_mut().for_each(|range| range.offset -= base),
@@ -175,7 +186,7 @@ impl Item {
         match self {
             Item::Transfer(transfer) => ["get", "put"][usize::from(transfer.write)],
             Item::Update(update) => match update.change {
-                Change::Swap { .. } => "compare and swap",
+                Change::CompareSwap { .. } => "compare and swap",
                 _ if update.old.is_null() => "accumulate",
                 _ => "get_accumulate",
             },
@@ -184,11 +195,11 @@ impl Item {
         }
     }
 
-    /// The kind as which the operation is counted.
+    /// The kind under which the statistics count the operation.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Item::Transfer(transfer) => [Kind::Read, Kind::Write][usize::from(transfer.write)],
-            Item::Update(device::Update { change: Change::Swap { .. }, .. }) => Kind::CompareSwap,
+            Item::Update(device::Update { change: Change::CompareSwap { .. }, .. }) => Kind::CompareSwap,
             Item::Update(_) | Item::Layouts(_) => Kind::Accumulate,
             Item::At(at) => at.1.kind(),
         }
@@ -199,7 +210,7 @@ impl Item {
         match self {
             Item::Transfer(transfer) => (!transfer.write, transfer.write),
             Item::Update(update) => match update.change {
-                Change::Swap { .. } => (true, false),
+                Change::CompareSwap { .. } => (true, false),
                 _ => (!update.old.is_null(), true),
             },
             Item::Layouts(all) => (all.action != Action::Put, all.action != Action::Get),
@@ -207,7 +218,7 @@ impl Item {
         }
     }
 
-    /// Offset and length of its range at the target, if it is one range from or to one block.
+    /// Offset and length of the operation's range at the target, if it is one range from or to one block.
     pub(super) fn range(&self) -> Option<(usize, usize)> {
         match self {
             Item::Transfer(transfer) => match (&transfer.local[..], &transfer.ranges[..]) {
@@ -220,8 +231,8 @@ impl Item {
         }
     }
 
-    /// Calls a closure with the device's operation on `region`, with offsets from byte `start`; `None` if it takes more
-    /// than one message.
+    /// Calls a closure with the equivalent device operation on `region`, with offsets from byte `start`; `None` if the
+    /// operation takes more than one message.
     pub(crate) fn with_operation<R>(
         &self,
         (region, start): (u64, usize),
@@ -239,8 +250,7 @@ impl Item {
     }
 }
 
-/// An operation that waits for its target.
-#[derive(Debug)]
+/// An operation that is queued for its target.
 pub(crate) struct Queued {
     pub(super) target: usize,
     pub(super) item: Item,
@@ -307,7 +317,7 @@ impl Request {
 
 /// An integer as a zero-extended word.
 #[inline(always)]
-pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
+pub(super) fn widen<T: CasElement>(value: T) -> u64 {
     let bytes = bytemuck::bytes_of(&value);
     let mut word = [0u8; 8];
     word[..bytes.len()].copy_from_slice(bytes);
@@ -316,6 +326,6 @@ pub(crate) fn widen<T: CasElement>(value: T) -> u64 {
 
 /// The integer in the low bytes of a word.
 #[inline(always)]
-pub(crate) fn narrow<T: CasElement>(word: u64) -> T {
+pub(super) fn narrow<T: CasElement>(word: u64) -> T {
     bytemuck::pod_read_unaligned(&word.to_le_bytes()[..size_of::<T>()])
 }

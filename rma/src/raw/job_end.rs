@@ -1,4 +1,4 @@
-//! The changes of a window at the end of the job.
+//! Updates of a window at the end of the job.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,9 +7,9 @@ use farside_core::job::EndsWithJob;
 
 use super::target::Target;
 
-/// The state of a window that the end of the job changes, so that every call that names another rank fails. Operations
-/// on mapped memory check only whether their target is ready, so the end makes targets not ready.
-#[derive(Debug, Default)]
+/// The state of a window that the end of the job updates, so that every call that names another rank fails. Operations
+/// on mapped memory check only whether their target is ready, so the targets become not ready.
+#[derive(Default)]
 pub(super) struct WindowEnd {
     unusable: Cell<bool>,
     targets: RefCell<Option<PeerTable<Target>>>,
@@ -26,7 +26,8 @@ impl WindowEnd {
         self.unusable.set(true);
     }
 
-    /// Changes the targets that were made with the window. A window that makes targets at their first use has none.
+    /// Updates the targets that were created with the window. A window that creates targets at their first use has
+    /// none.
     pub(super) fn change(&self, targets: &mut PeerTable<Target>, change: impl FnOnce(&mut [Target])) {
         *self.targets.borrow_mut() = None;
         change(targets.all_mut());

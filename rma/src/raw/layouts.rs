@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Operations between two layouts (datatypes with an address), and their plans of messages.
+//! Operations between two layouts (datatypes with an address), and the planning of their messages.
 
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ use crate::selection::Selection;
 /// Maximum length of a message in bytes; devices may split it further.
 const MAX_MESSAGE: u64 = 1 << 30;
 
-/// How the copy loops of layouts access window memory, which other ranks may access at the same time.
+/// The accesses of the layout copy loops to window memory, which other ranks may access concurrently.
 pub(super) struct Shared<const WIDE: bool = false>;
 
 impl<const WIDE: bool> Mover for Shared<WIDE> {
@@ -60,7 +60,7 @@ impl Action {
 }
 
 /// An operation between two layouts. Offsets in a layout count from its address.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Layouts<'a> {
     pub(crate) action: Action,
     /// Address of this rank's bytes; written only by a get.
@@ -73,12 +73,11 @@ pub(crate) struct Layouts<'a> {
     pub(crate) old: Option<(*mut u8, &'a TypeMap)>,
     /// The region in which `offset` counts, if it is not the window's own.
     pub(crate) attached: Option<&'a RemoteRegion>,
-    /// How an accumulate that no device supports changes the elements, and whether it has operands.
+    /// For an accumulate that no device supports: the update function, and whether it has operands.
     pub(crate) update: Option<(&'a Update, bool)>,
 }
 
 /// [`Layouts`] of an operation that outlives the call.
-#[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) action: Action,
     local: *mut u8,
@@ -144,7 +143,7 @@ impl<'a> Layouts<'a> {
         Self::selected(Action::Get, (into.as_mut_ptr(), size_of_val(into)), of, displacement, at)
     }
 
-    /// Previous values are written to the elements that `of` selects in `old`.
+    /// The same, with previous values written to the elements that `of` selects in `old`.
     pub(crate) fn accumulate<T: Element>(
         op: Op,
         operand: &[T],
@@ -163,7 +162,7 @@ impl<'a> Layouts<'a> {
 }
 
 impl<'a> Layouts<'a> {
-    /// An operation of a device on the window's own memory, without previous values.
+    /// A device operation on the window's own memory, without previous values.
     #[inline(always)]
     pub(crate) fn new(action: Action, local: *mut u8, origin: &'a TypeMap, offset: usize, target: &'a TypeMap) -> Self {
         Self { action, local, origin, offset, target, old: None, attached: None, update: None }
@@ -186,7 +185,7 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Checks the arguments independently of the epoch, for a target of `len` bytes, in elements of this type.
+    /// Checks the arguments, but not the epoch, for a target of `len` bytes with elements of this type.
     ///
     /// # Errors
     /// `BadArgument` for sides with different elements and for a receiving side that contains a byte twice;
@@ -210,7 +209,7 @@ impl<'a> Layouts<'a> {
         {
             return Err(Error::new(ErrorKind::BadArgument, name)
                 .cause(format!("blocks of the receiving ({side}) layout overlap at byte {at}"))
-                .remedy("give the receiving side a layout whose blocks are disjoint"));
+                .remedy("receive into a layout whose blocks are disjoint"));
         }
         Ok(())
     }
@@ -243,7 +242,7 @@ impl<'a> Layouts<'a> {
     ) -> Result<()> {
         let (result, map) = self.old.unwrap_or((std::ptr::null_mut(), &TypeMap::EMPTY));
         let (mut from, mut to, mut former) = (self.origin.blocks(0), self.target.blocks(0), map.blocks(0));
-        // If previous values are not fetched, their side is one endless block.
+        // If previous values are not fetched, their side is a single unbounded block.
         let (mut a, mut b, mut c) = ((0, 0), (0, 0), (0, if self.old.is_some() { 0 } else { u64::MAX }));
         loop {
             for (block, rest) in [(&mut a, &mut from), (&mut b, &mut to), (&mut c, &mut former)] {
@@ -263,22 +262,21 @@ impl<'a> Layouts<'a> {
     }
 }
 
-/// Converts an error of the datatypes to one of the call.
+/// Converts an error of the datatype crate to an error of the call.
 pub(crate) fn refused(name: &'static str, e: &DatatypeError) -> Error {
     Error::new(ErrorKind::BadArgument, name).cause(e.cause().to_owned()).remedy(e.kind().remedy())
 }
 
 /// Plans the transfers of a window.
-#[derive(Debug)]
 pub(crate) struct Planner {
     limits: PlanLimits,
     cut_offs: CutOffs,
     /// Minimum length of a message that is sent by lists on both sides.
     sgrs_bytes: u64,
-    /// Minimum length of a block that is sent by lists without the target's help, if the settings give it.
+    /// Minimum length of a block that is sent by lists without the target's participation, if the settings specify it.
     lists_from: Option<u64>,
-    /// The scheme that the settings or the program demand.
-    wanted: Cell<TransferScheme>,
+    /// The scheme that the settings or the program force.
+    forced_scheme: Cell<TransferScheme>,
 }
 
 impl Planner {
@@ -291,36 +289,36 @@ impl Planner {
                 gather_block: cut.gather_block,
                 multi_w_block: cut.multi_w_block,
                 sgrs_block: cut.sgrs_block,
-                // Lists with the target's help are chosen before, by `wants_lists`.
+                // Lists with the target's participation have already been considered by `prefers_lists`.
                 sgrs_bytes: u64::MAX,
                 segment: cut.segment,
             },
             sgrs_bytes: cut.sgrs_bytes,
             lists_from: settings.transfer.sgrs_block,
-            wanted: Cell::new(settings.transfer.scheme),
+            forced_scheme: Cell::new(settings.transfer.scheme),
         }
     }
 
     /// Whether the settings leave the choice to the planner.
     pub(crate) fn is_free(&self) -> bool {
-        self.wanted.get() == TransferScheme::Auto
+        self.forced_scheme.get() == TransferScheme::Auto
     }
 
-    pub(crate) fn ask_for(&self, scheme: TransferScheme) {
-        self.wanted.set(scheme);
+    pub(crate) fn force_scheme(&self, scheme: TransferScheme) {
+        self.forced_scheme.set(scheme);
     }
 
-    /// Whether a put or a get is best by lists on both sides, if the target helps with them.
+    /// Whether lists on both sides are the best scheme for a put or a get, if the target participates.
     ///
     /// # Errors
     /// `BadArgument` of [`Layouts::check`].
-    pub(crate) fn wants_lists(&self, l: &Layouts<'_>, limits: PlanLimits) -> Result<bool> {
+    pub(crate) fn prefers_lists(&self, l: &Layouts<'_>, limits: PlanLimits) -> Result<bool> {
         if l.origin.is_contiguous() && l.target.is_contiguous() || l.origin.size() == 0 {
             return Ok(false);
         }
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
         let cut_offs = CutOffs { sgrs_bytes: self.sgrs_bytes, ..self.cut_offs };
-        let plan = match self.wanted.get() {
+        let plan = match self.forced_scheme.get() {
             TransferScheme::Auto => Plan::new(l.origin, l.target, direction, limits, &cut_offs),
             TransferScheme::Sgrs => Plan::with_scheme(Scheme::Sgrs, l.origin, l.target, direction, limits, &cut_offs),
             TransferScheme::Gather | TransferScheme::MultiW | TransferScheme::Generic => return Ok(false),
@@ -328,25 +326,25 @@ impl Planner {
         plan.map(|p| p.scheme() == Scheme::Sgrs).map_err(|e| refused(l.action.name(), &e))
     }
 
-    /// The plan of a put or a get to `region` that is not done by loads and stores. If the device accepts lists of
-    /// remote ranges, they are best unless blocks are short; scheme SGRS then needs no help of the target. `unpacks`
-    /// says whether the target can unpack packed pieces.
+    /// Plans a put or a get to `region` that is not executed by loads and stores. If the device accepts lists of remote
+    /// ranges, they are best unless blocks are short; the SGRS scheme then does not involve the target. `unpacks` says
+    /// whether the target can unpack packed pieces.
     ///
     /// # Errors
     /// `BadArgument` of [`Layouts::check`].
     pub(crate) fn plan<'a>(&self, region: &RemoteRegion, l: &Layouts<'a>, unpacks: bool) -> Result<Plan<'a>> {
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
         let gather = if direction == Direction::Put { Scheme::WriteGather } else { Scheme::ReadScatter };
-        let scheme = match self.wanted.get() {
+        let scheme = match self.forced_scheme.get() {
             _ if l.origin.is_contiguous() && l.target.is_contiguous() => Some(Scheme::Contiguous),
             TransferScheme::Gather => Some(gather),
             TransferScheme::MultiW => Some(Scheme::MultiW),
             TransferScheme::Generic if unpacks => Some(Scheme::Generic),
-            wanted => region.lists.map(|from| {
-                // If part of the region is mapped `from` stays 0: that part is copied in place.
+            forced_scheme => region.lists.map(|from| {
+                // If part of the region is mapped, `from` stays 0, since that part is copied in place.
                 let from = self.lists_from.filter(|_| from > 0).unwrap_or(from);
                 let piece = || l.origin.size() / l.origin.block_count().max(l.target.block_count()).max(1);
-                let packs = unpacks && wanted == TransferScheme::Auto && piece() < from;
+                let packs = unpacks && forced_scheme == TransferScheme::Auto && piece() < from;
                 if packs { Scheme::Generic } else { Scheme::Sgrs }
             }),
         };

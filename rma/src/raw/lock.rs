@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! Passive target: lock, lock_all, unlock, flush, sync (MPI-4 §12.5.3).
 //!
-//! The lock is a word at the target that origins change by remote atomics; the target takes no part. Locks are granted
-//! in the order of requests (`lockword`). On a mapped window:
+//! The lock is a word at the target that origins update by remote atomics; the target does not participate. Locks are
+//! granted in the order of requests (`lockword`). On a mapped window:
 //!
 //! | call | atomics on the word |
 //! |---|---|
@@ -11,30 +11,32 @@
 //! | unlock, unlock_all | one for each target that was accessed or locked |
 //! | `NOCHECK` | none |
 //!
-//! A rank that repeatedly locks the same target enters by a claim instead (`bias`): one atomic exchange on its
-//! own cache line to lock, a plain store to unlock.
+//! A rank that repeatedly locks the same target enters by claim instead (`bias`): one atomic exchange on its own cache
+//! line to lock, a plain store to unlock.
 //!
 //! If the word is not mapped, each atomic is a message (a shared lock takes two: a read and a compare-and-swap), and
 //! the request is deferred until the first operation: lock itself sends nothing, and an epoch without operations sends
-//! nothing at all. A rank that has to wait is notified when its turn has come (`lockqueue`). The message that unlocks
-//! is sent after puts, without waiting for them: devices make writes visible before a later atomic.
+//! nothing at all. A rank that has to wait is notified when it may enter (`lockqueue`). The unlock message is sent
+//! after puts without waiting for them, since devices make writes visible before a later atomic.
 //!
-//! A reader's ticket blocks all later tickets until that reader has entered. So a reader takes one only in a call that
-//! waits for this lock and nothing else, and only one at a time: two readers that wait for two targets in different
-//! orders do not deadlock, and a reader that waits for something else blocks no rank. Outside of such calls a reader
-//! enters if no writer is inside or waits, or leaves the word unchanged. A writer takes its ticket immediately: a rank
-//! that waits behind the ticket would have to wait for the lock as well.
+//! A reader's ticket blocks all later tickets until that reader has entered. So a reader takes a ticket only in a call
+//! that waits for this lock alone, and only one at a time: two readers that wait for two targets in different orders do
+//! not deadlock, and a reader that waits for something else blocks no rank. Outside of such calls a reader enters only
+//! if no writer holds or waits for the lock, and otherwise leaves the word unchanged. A writer takes its ticket
+//! immediately: a rank behind that ticket would have to wait for the lock anyway.
 
 use farside_core::{Error, ErrorKind, Result};
 
 pub use super::target::LockKind;
 use super::target::{LockState, Target};
+use super::threads::CHECK_PEERS;
 use super::{Access, RawWindow};
 use crate::assert::Assert;
 
 impl RawWindow {
-    /// Locks `target`'s memory by a claim, if no epoch is open and the bias lets this rank in; returns whether it did.
-    /// Then the target is ready; otherwise [`lock`](Self::lock) requests the lock or returns the error.
+    /// Locks `target`'s memory by claim, if no epoch is open and the bias covers this rank; returns whether it did. The
+    /// target is then ready; otherwise the caller calls [`lock`](Self::lock), which requests the lock or returns the
+    /// error.
     #[inline]
     pub fn try_lock(&self, kind: LockKind, target: usize) -> bool {
         let t = self.targets.get(target).filter(|_| self.access.get() == Access::None && self.job.is_plain());
@@ -70,7 +72,7 @@ impl RawWindow {
             t.ready.set(self.epoch.get());
         } else {
             t.lock.set(LockState::Wanted(kind));
-            // A mapped word costs no message, so the lock is requested immediately.
+            // Accessing a mapped word costs no message, so the lock is requested immediately.
             if self.signals.is_mapped(target) && self.advance(target)? {
                 t.ready.set(self.epoch.get());
             }
@@ -100,8 +102,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Sets the lock of every target, including targets that are used later; they are ready in `epoch`, if that is
-    /// given.
+    /// Sets the lock state of every target, including targets that are used later; they are ready in `epoch`, if given.
     pub(super) fn set_all_locks(&self, state: LockState, epoch: Option<u64>) {
         self.unused.lock.set(state);
         for t in self.targets.iter() {
@@ -115,7 +116,8 @@ impl RawWindow {
     /// Completes all operations on `target`, at origin and target, and releases its lock.
     ///
     /// # Errors
-    /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation, although the lock is then released.
+    /// `WrongEpoch` if the target is not locked; `PeerLost`; the first error of an operation, in which case the lock is
+    /// still released.
     pub fn unlock(&self, target: usize) -> Result<()> {
         const OP: &str = "unlock";
         if self.try_unlock(target) {
@@ -125,11 +127,12 @@ impl RawWindow {
         self.unlock_by_word(OP, self.target(target, OP)?, target)
     }
 
-    /// Releases a claim, if that closes the epoch and nothing has to be awaited, and returns whether it did. Otherwise
-    /// it does nothing, and [`unlock`](Self::unlock) completes the operations or returns the error.
+    /// Releases a claim, if that closes the epoch without waiting, and returns whether it did. Otherwise it does
+    /// nothing, and the caller calls [`unlock`](Self::unlock), which completes the operations or returns the error.
     #[inline]
     pub fn try_unlock(&self, target: usize) -> bool {
-        let claimed = |t: &&Target| t.lock.get() == LockState::Claimed && self.access.get() == Access::Lock(1);
+        let claimed =
+            |t: &&Target| matches!(t.lock.get(), LockState::Claimed(_)) && self.access.get() == Access::Lock(1);
         let Some(t) = self.targets.get(target).filter(claimed) else { return false };
         // On a mapped window with an empty queue, all operations are complete.
         let is_complete = (self.mapped || !self.has_pending(t, target))
@@ -179,6 +182,7 @@ impl RawWindow {
             self.or_abandon(|| self.leave(OP, t.team_rank))?;
         }
         self.unused.lock.set(LockState::No);
+        self.end_shares();
         self.close_epoch();
         self.outcome()
     }
@@ -212,15 +216,15 @@ impl RawWindow {
         self.finish_flush()
     }
 
-    /// Flushes if the target is ready and nothing has to be awaited, and returns whether it did. Otherwise it does
-    /// nothing, and [`flush`](Self::flush) completes the operations or returns the error.
+    /// Flushes if the target is ready and no wait is needed, and returns whether it did. Otherwise it does nothing, and
+    /// the caller calls [`flush`](Self::flush), which completes the operations or returns the error.
     #[inline(always)]
     pub fn flush_if_idle(&self, target: usize) -> bool {
         let Some(t) = self.targets.get(target) else { return false };
         let is_passive = matches!(self.access.get(), Access::LockAll | Access::Lock(_));
         let is_idle = is_passive && t.ready.get() == self.epoch.get() && t.open() == 0 && !t.has_failed();
-        let next = self.locking.flushes.get().wrapping_add(1);
-        if !is_idle || next.is_multiple_of(4096) || !self.job.is_plain() {
+        let next = self.locking.next_flush();
+        if !is_idle || next.is_multiple_of(CHECK_PEERS) || !self.job.is_plain() {
             return false;
         }
         if !self.mapped && self.has_pending(t, target) {
@@ -232,26 +236,27 @@ impl RawWindow {
         if self.operations.stored.replace(false) {
             self.job.store_order().fence_before_load();
         }
-        self.locking.flushes.set(next);
+        self.locking.set_flushes(next);
         true
     }
 
-    /// Whether an operation to a target that is not mapped may be in progress, withheld or queued, or have failed.
+    /// Whether an operation to an unmapped target may be in progress, withheld or queued, or may have failed.
     #[inline(never)]
     fn has_pending(&self, t: &Target, target: usize) -> bool {
         self.serving.accumulates || t.is_busy() || t.has_failed() || self.has_unposted(target)
     }
 
-    /// The end of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a fence keeps later
-    /// reads from overtaking them. Copies to and from mapped memory of a lost rank succeed, so every 4096th flush
-    /// checks the peers.
+    /// The last part of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a memory fence
+    /// keeps later loads from overtaking them. Copies to and from mapped memory of a lost rank succeed, so every 4096th
+    /// flush checks the peers.
     #[inline]
     fn finish_flush(&self) -> Result<()> {
         if self.operations.stored.replace(false) {
             self.job.store_order().fence_before_load();
         }
-        self.locking.flushes.set(self.locking.flushes.get().wrapping_add(1));
-        if self.locking.flushes.get().is_multiple_of(4096) { self.job.check_peers() } else { Ok(()) }
+        let flushes = self.locking.next_flush();
+        self.locking.set_flushes(flushes);
+        if flushes.is_multiple_of(CHECK_PEERS) { self.job.check_peers() } else { Ok(()) }
     }
 
     /// Completes all operations of this rank, at origin and targets.
@@ -301,7 +306,8 @@ impl RawWindow {
         self.complete_locally(OP)
     }
 
-    /// At the end of a nested epoch, when another lock is still held: completes all operations locally.
+    /// Completes all operations locally, at the end of a nested epoch while the lock of the enclosing epoch is still
+    /// held.
     pub(crate) fn complete_enclosing(&self) -> Result<()> {
         if matches!(self.access.get(), Access::Lock(_)) { self.flush_local_all() } else { Ok(()) }
     }
@@ -322,8 +328,8 @@ impl RawWindow {
         if !self.options.locks {
             return Err(Error::new(ErrorKind::Unsupported, operation)
                 .rank(self.job.rank())
-                .cause("the window was made without locks")
-                .remedy("make the window with `locks: true`"));
+                .cause("the window was created without locks")
+                .remedy("create the window with `locks: true`"));
         }
         self.leave_fence(operation)
     }
@@ -342,31 +348,31 @@ impl RawWindow {
         self.wrong_epoch(operation, "the target is not locked by this rank").peer(t.region.peer)
     }
 
-    /// Checks for an operation that this rank has locked `target`, and not for local access.
+    /// Checks that this rank has locked `target`, and not for local access.
     pub(crate) fn permit_locked(&self, name: &'static str, target: usize) -> Result<()> {
         match self.targets[target].lock.get() {
             LockState::No => Err(self.not_locked(name, &self.targets[target])),
-            LockState::Local(_) => Err(self.wrong_epoch(name, "the memory is lent out for local access")),
+            LockState::Local(_) => Err(self.wrong_epoch(name, "the target's memory is borrowed for local access")),
             _ => Ok(()),
         }
     }
 
-    /// Whether an operation may access `target` now because its lock is held; requests the lock if that was deferred.
+    /// Whether the lock of `target` is held, so that an operation may access it now; sends a deferred lock request.
     pub(crate) fn locked(&self, name: &'static str, target: usize) -> Result<bool> {
         self.permit_locked(name, target)?;
         match self.targets[target].lock.get() {
             LockState::No | LockState::Local(_) => Ok(false),
-            LockState::Unchecked | LockState::Inside(..) | LockState::Claimed => Ok(true),
+            LockState::Unchecked | LockState::Inside(..) | LockState::Claimed(_) => Ok(true),
             LockState::Wanted(_)
             | LockState::Deferred
             | LockState::Waiting(..)
-            | LockState::InLine(..)
+            | LockState::Queued(..)
             | LockState::Draining(..) => self.advance(target),
         }
     }
 
-    /// Locks this rank's own memory exclusively, waits for the lock, and keeps all operations off the memory
-    /// until [`unlock`](Self::unlock): for local access by load and store.
+    /// Locks this rank's own memory exclusively, waits for the lock, and makes all operations on it fail until
+    /// [`unlock`](Self::unlock), for local access by loads and stores.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock); `PeerLost`.
@@ -377,7 +383,7 @@ impl RawWindow {
         let t = &self.targets[me];
         match t.lock.get() {
             LockState::Inside(_, ticket) => t.lock.set(LockState::Local(Some(ticket))),
-            LockState::Claimed => t.lock.set(LockState::Local(None)),
+            LockState::Claimed(_) => t.lock.set(LockState::Local(None)),
             _ => {}
         }
         t.ready.set(0);

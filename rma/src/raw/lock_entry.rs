@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Entering and leaving a lock: by a claim, without a ticket, or in the order of tickets.
+//! Entering and leaving a lock: by claim, without a ticket, or in the order of tickets.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -13,10 +13,10 @@ use super::target::{LockKind, LockState, Target};
 use super::{Access, RawWindow, word};
 
 /// Upper bound of the streak at which the bias is set.
-const LONGEST_PATIENCE: u32 = 1 << 12;
+const MAX_STREAK: u32 = 1 << 12;
 
 impl RawWindow {
-    /// Makes one attempt to enter the lock, unless another thread makes one; returns whether it is held.
+    /// Makes one attempt to enter the lock, unless another thread is making one; returns whether the lock is held.
     pub(super) fn advance(&self, target: usize) -> Result<bool> {
         if self.locking.entering.get() {
             return Ok(false);
@@ -37,7 +37,7 @@ impl RawWindow {
                     return Ok(inside);
                 }
                 if kind == LockKind::Shared && !waits {
-                    // A mapped word costs nothing to read, so the next attempt reads it again.
+                    // Reading a mapped word costs no message, so the next attempt reads it again.
                     t.lock.set(if self.signals.is_mapped(target) { held } else { LockState::Deferred });
                     return Ok(false);
                 }
@@ -46,11 +46,11 @@ impl RawWindow {
                 t.lock.set(LockState::Waiting(kind, ticket));
                 (kind, ticket, before)
             }
-            LockState::Waiting(kind, ticket) if self.locking.in_line => {
-                (kind, ticket, self.join_line(target, kind, ticket)?)
+            LockState::Waiting(kind, ticket) if self.locking.uses_queue => {
+                (kind, ticket, self.join_queue(target, kind, ticket)?)
             }
             LockState::Waiting(kind, ticket) => (kind, ticket, self.signals.read_word(target, word::LOCK)?),
-            LockState::InLine(kind, ticket) => match self.word_if_turn(target)? {
+            LockState::Queued(kind, ticket) => match self.word_if_turn(target)? {
                 Some(now) => (kind, ticket, now),
                 None => return Ok(false),
             },
@@ -62,7 +62,7 @@ impl RawWindow {
         };
         if granted {
             if kind == LockKind::Shared {
-                // Readers behind this one may enter now.
+                // Readers with later tickets may enter now.
                 self.change_word(target, lockword::reader_enters(ticket))?;
             }
             return Ok(self.drained(t, kind, ticket));
@@ -81,21 +81,22 @@ impl RawWindow {
     ) -> Result<Option<bool>> {
         /// Maximum number of attempts of a reader: other readers may change the word between its read and its
         /// compare-and-swap.
-        const LOOKS: u32 = 3;
+        const MAX_READS: u32 = 3;
         if let Some((bias, claim, _)) = t.claim() {
             let entry = bias::enter(bias, claim, self.locking.claimant, kind == LockKind::Shared);
             if entry != ClaimEntry::NotCovered {
                 self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
             }
             if entry == ClaimEntry::Inside {
-                t.lock.set(LockState::Claimed);
+                t.lock.set(LockState::Claimed(kind));
                 return Ok(Some(true));
             }
             if entry == ClaimEntry::Revoked {
                 self.wake_waiters(target);
             }
         }
-        // If the word is not mapped, an attempt costs as many messages as a ticket, so a waiting call takes a ticket.
+        // If the word is not mapped, an attempt costs as many messages as a ticket, so a waiting call takes a ticket
+        // instead.
         if kind == LockKind::Exclusive || waits && !self.signals.is_mapped(target) {
             return Ok(None);
         }
@@ -104,7 +105,7 @@ impl RawWindow {
             Some(w) => w.load(Ordering::SeqCst),
             None => self.signals.fetch_add(target, word::LOCK, 0)?,
         };
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READS {
             let Some(then) = lockword::reader_at_once(now) else { break };
             let before = self.signals.compare_swap(target, word::LOCK, now, then)?;
             if before == now {
@@ -115,22 +116,22 @@ impl RawWindow {
         Ok(None)
     }
 
-    /// Adds to `target`'s lock word, and wakes the ranks that this may let in.
+    /// Adds to `target`'s lock word, and wakes the ranks that may enter as a result.
     pub(super) fn change_word(&self, target: usize, add: u64) -> Result<()> {
         let mut now = self.signals.fetch_add(target, word::LOCK, add)?.wrapping_add(add);
         if add == lockword::READER_LEAVES && lockword::set_guard(now.wrapping_sub(add)) {
             let clear = lockword::CLEAR_GUARD;
             now = self.signals.fetch_add(target, word::LOCK, clear)?.wrapping_add(clear);
         }
-        if self.locking.in_line {
-            return self.hand_on(target, now);
+        if self.locking.uses_queue {
+            return self.wake_next(target, now);
         }
         self.wake_after_atomic(target);
         Ok(())
     }
 
-    /// The last step of an entry by the word: whether all ranks have left that entered by claim and that this lock
-    /// excludes.
+    /// The last step of entry by the lock word: returns whether all conflicting ranks that had entered by claim have
+    /// left.
     pub(super) fn drained(&self, t: &Target, kind: LockKind, ticket: Ticket) -> bool {
         let shared = kind == LockKind::Shared;
         if let (Some((bias, _, _)), Some(entry)) = (t.claim(), &t.entry) {
@@ -145,16 +146,16 @@ impl RawWindow {
             entry.streak.set(if again { entry.streak.get() + 1 } else { 0 });
             if entry.streak.get() >= entry.patience.get() {
                 entry.streak.set(0);
-                entry.patience.set((entry.patience.get() * 2).min(LONGEST_PATIENCE));
+                entry.patience.set((entry.patience.get() * 2).min(MAX_STREAK));
                 let to = if shared { bias::READERS } else { bias::owner(self.team.rank()) };
-                // SeqCst: before this rank leaves by the word, after which the next rank reads the bias.
+                // SeqCst: ordered before this rank leaves by the lock word, after which the next rank reads the bias.
                 bias.store(to, Ordering::SeqCst);
             }
         }
         if self.account.is_some()
             && let Some(holder) = self.signals.peer_word(t.team_rank, word::HOLDER)
         {
-            // SeqCst: pairs with the load of a rank that waits for the lock and charges its wait to the holder.
+            // SeqCst: pairs with the load of a waiting rank, whose bill charges the wait to the holder.
             holder.store(self.team.rank() as u64 + 1, Ordering::SeqCst);
         }
         t.lock.set(LockState::Inside(kind, ticket));
@@ -172,7 +173,7 @@ impl RawWindow {
     /// The description of a wait for the lock of `target`, or for `target` itself if the lock is held.
     pub(super) fn awaited_lock(&self, name: &'static str, target: usize) -> Awaited {
         let t = &self.targets[target];
-        if matches!(t.lock.get(), LockState::Unchecked | LockState::Inside(..) | LockState::Claimed) {
+        if matches!(t.lock.get(), LockState::Unchecked | LockState::Inside(..) | LockState::Claimed(_)) {
             return self.awaited(name, target);
         }
         let inside = |rank: &usize| {
@@ -189,20 +190,20 @@ impl RawWindow {
         Awaited { from, ..self.awaited("lock", target) }
     }
 
-    /// Repeats `turn` until it succeeds. Each attempt may take a ticket of `target`.
+    /// Repeats `turn` until it succeeds; each attempt may take a ticket for `target`.
     pub(super) fn wait_for(
         &self,
         name: &'static str,
         target: usize,
         mut turn: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
-        // It is set only during the attempt, since another thread may wait for another lock during this wait.
+        // The awaited target is set only during the attempt, since another thread may wait for another lock in between.
         let turn = || {
             let _replaced = Replaced::replace(&self.locking.waits_for, Some(target));
             turn()
         };
-        if self.locking.in_line {
-            self.wait_in_line(name, target, turn)
+        if self.locking.uses_queue {
+            self.wait_in_queue(name, target, turn)
         } else {
             self.wait_word(|| self.awaited_lock(name, target), target, turn)
         }
@@ -211,7 +212,7 @@ impl RawWindow {
     /// Completes all operations at `target`, whether they succeed or fail, and releases the lock.
     pub(super) fn leave(&self, name: &'static str, target: usize) -> Result<()> {
         let t = &self.targets[target];
-        // On a mapped window operations that have started are complete.
+        // On a mapped window all operations that have started are complete.
         let mut is_busy = !self.mapped || self.has_queued();
         if is_busy {
             self.enter(name, target)?;
@@ -222,9 +223,9 @@ impl RawWindow {
         }
         match t.lock.replace(LockState::No) {
             LockState::No | LockState::Unchecked | LockState::Wanted(_) | LockState::Deferred => {}
-            LockState::Claimed | LockState::Local(None) => self.leave_by_claim(t, target),
-            held @ (LockState::Waiting(..) | LockState::InLine(..) | LockState::Draining(..)) => {
-                // No operation needed the lock, but its ticket is taken, so this rank must enter and leave.
+            LockState::Claimed(_) | LockState::Local(None) => self.leave_by_claim(t, target),
+            held @ (LockState::Waiting(..) | LockState::Queued(..) | LockState::Draining(..)) => {
+                // No operation used the lock, but a ticket has been taken, so this rank must enter and leave.
                 t.lock.set(held);
                 self.wait_for_turn(name, target)?;
                 return self.leave(name, target);
@@ -238,8 +239,8 @@ impl RawWindow {
         if is_busy { self.settle(target) } else { Ok(()) }
     }
 
-    /// Whether the message that releases the lock need not wait for the operations in progress: they are writes, which are
-    /// visible at the target before an atomic that is posted later changes the lock word.
+    /// Whether the unlock message need not wait for the operations in progress: if all of them are writes, they become
+    /// visible at the target before an atomic posted later updates the lock word.
     fn releases_behind_writes(&self, t: &Target, target: usize) -> bool {
         !self.signals.is_mapped(target) && t.has_only_writes()
     }
@@ -262,7 +263,7 @@ impl RawWindow {
         }
         self.stats().add(farside_core::stats::Kind::FetchAdd, 8);
         let epoch = self.open_epoch(Access::Lock(1), true);
-        t.lock.set(LockState::Claimed);
+        t.lock.set(LockState::Claimed(kind));
         t.ready.set(epoch);
         true
     }
@@ -283,22 +284,22 @@ impl RawWindow {
         if !self.sleepers_fence || self.targets.ranks() > 64 {
             self.wake_waiters(target);
         } else {
-            // The waiting side pays for the store-load fence when it goes to sleep: either it sees the store, or its
-            // bit is seen here.
+            // The waiting rank executes the store-load fence (`membarrier`) before it sleeps: either it sees the store,
+            // or its waiter bit is seen here.
             compiler_fence(Ordering::SeqCst);
-            // Relaxed: ordered by that fence.
+            // Relaxed: ordered by the compiler fence above and the waiting side's `membarrier`.
             if waiters.load(Ordering::Relaxed) != 0 {
                 self.wake_after_atomic(target);
             }
         }
     }
 
-    /// Waits until `target`'s lock, requested by [`lock`](Self::lock) or [`lock_all`](Self::lock_all), is held. A
-    /// program that loads and stores the memory needs this, or a program whose operations must start when issued.
-    /// Messages: those that the first operation would send.
+    /// Waits until `target`'s lock, requested by [`lock`](Self::lock) or [`lock_all`](Self::lock_all), is held. Needed
+    /// by a program that accesses the memory by loads and stores, or whose operations must start when issued. Messages:
+    /// those that the first operation would send.
     ///
     /// # Errors
-    /// `WrongEpoch` without lock; `PeerLost`.
+    /// `WrongEpoch` if the target is not locked; `PeerLost`.
     pub fn hold(&self, target: usize) -> Result<()> {
         const OP: &str = "wait for a lock";
         self.check_passive(OP)?;
@@ -316,7 +317,7 @@ impl RawWindow {
         self.wait_for(name, target, || self.locked(name, target))
     }
 
-    /// Lets the next attempt of a call that does not wait read the lock word again.
+    /// Makes the next nonblocking attempt read the lock word again.
     pub(super) fn recheck(&self, target: usize) {
         let t = &self.targets[target];
         if t.lock.get() == LockState::Deferred {

@@ -1,27 +1,27 @@
 //! The lock word: a fair queue lock for readers and writers in 64 bits, changed by fetch-and-add alone.
 //!
-//! Three fields of 20 bits: tickets given (`users`), and the tickets that may `write` and `read` next. A writer enters
-//! when `write` reaches its ticket, and increments both fields when it leaves. A reader enters when `read` reaches its
-//! ticket; it increments `read` immediately, so that the next reader may enter too, and `write` when it leaves. So
-//! requests are granted in the order of their tickets, and readers share.
+//! Three fields of 20 bits: the number of tickets issued (`users`), and the tickets that may `write` and `read` next. A
+//! writer enters when `write` reaches its ticket, and increments both fields when it leaves. A reader enters when
+//! `read` reaches its ticket; it increments `read` immediately, so that the next reader may enter too, and `write` when
+//! it leaves. So requests are granted in the order of their tickets, and readers share.
 //!
-//! Fields wrap. `users` is the top field, so its carry is lost. A rank that increments a field which it alone may
-//! change knows its value and adds the right difference. A leaving reader does not know the value, and clears the guard
-//! bit above the field if its own addition has set it.
+//! Fields wrap. `users` is the top field, so its carry is lost. A rank that increments a field which only it may change
+//! at that time knows the field's value and adds the difference to the wrapped value. A leaving reader does not know
+//! the value, and clears the guard bit above the field if its addition has set it.
 
 const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
 const WRITE: u32 = 22;
 const USERS: u32 = 44;
 
-/// A ticket.
+/// A ticket number, modulo the range of a field.
 pub(crate) type Ticket = u64;
 
 /// Added to take a ticket.
 pub(crate) const TAKE: u64 = 1 << USERS;
 /// Added when a reader leaves.
 pub(crate) const READER_LEAVES: u64 = 1 << WRITE;
-/// Added when a reader has set the guard bit.
+/// Added by a reader that has set the guard bit, to clear it.
 pub(crate) const CLEAR_GUARD: u64 = (1u64 << (WRITE + BITS)).wrapping_neg();
 
 /// The ticket that the addition of `TAKE` to the word `before` took.
@@ -64,13 +64,13 @@ pub(crate) const fn set_guard(before: u64) -> bool {
     before >> WRITE & MASK == MASK
 }
 
-/// The ticket that enters next, if it is taken.
+/// The ticket that enters next, if it has been issued.
 pub(crate) const fn next_in_line(word: u64) -> Option<Ticket> {
     let next = word & MASK;
     if ticket(word) == next { None } else { Some(next) }
 }
 
-/// Whether no rank is inside and no rank waits.
+/// Whether no rank holds the lock or waits for it.
 pub(crate) const fn at_rest(word: u64) -> bool {
     let t = ticket(word);
     may_write(word, t) && may_read(word, t)
@@ -93,7 +93,8 @@ mod tests {
         Write,
     }
 
-    /// Checks a word against a model of the ranks inside and waiting, over millions of entries: fields wrap many times.
+    /// Checks the word against a model of holders and waiters over millions of entries, in which the fields wrap many
+    /// times.
     #[test]
     fn lock_word_is_fifo_and_exclusive_across_wraps() {
         let mut word = 0u64;
@@ -117,7 +118,7 @@ mod tests {
                     word = word.wrapping_add(CLEAR_GUARD);
                 }
             }
-            // Only the head of the queue may enter, and exactly when no rank inside excludes it.
+            // Only the head of the queue may enter, exactly when it conflicts with no holder.
             for (i, (want, t)) in waiting.iter().enumerate() {
                 let may = if *want == Want::Read { may_read(word, *t) } else { may_write(word, *t) };
                 let free = if *want == Want::Read { writer.is_none() } else { writer.is_none() && readers == 0 };
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn lock_word_between_threads_never_lets_a_writer_share() {
-        // Start near the wrap, so that fields wrap under contention.
+        // Starts near the maximum, so that fields wrap under contention.
         let start = MASK - 100;
         let word = AtomicU64::new(start << USERS | start << WRITE | start);
         let inside = AtomicI64::new(0);

@@ -18,8 +18,9 @@ use super::announcement::Announcement;
 use super::job_end::WindowEnd;
 use super::layouts::Planner;
 use super::packed::Listener;
+use super::published::{CurrentAccess, Handles, Published};
 use super::sgrs::Sgrs;
-use super::state::{Access, FenceState, GroupState, LockingState, NO_EPOCH, OperationState, ServedState};
+use super::state::{FenceState, GroupState, LockingState, NO_EPOCH, OperationState, ServedState};
 use super::target::{ClaimWords, LockState, Target, UnusedTargets};
 use super::window::{Options, RawWindow};
 use super::words::word;
@@ -48,8 +49,8 @@ impl RawWindow {
         Self::new(team, team.job().device().allocate(region), options, None, None)
     }
 
-    /// Allocates a window of `len` bytes that all ranks use for elements of type `element`. A length above the address
-    /// space fails on every rank.
+    /// Allocates a window of `len` bytes that all ranks use for elements of type `element`. A length that exceeds the
+    /// address space is an error on every rank.
     ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate); `Mismatch` on every rank if element types differ.
@@ -67,9 +68,9 @@ impl RawWindow {
         Self::new(team, own, options, element, None)
     }
 
-    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0. Ranks of the node map
-    /// whole pages of the memory if the process has no other thread when the window is made, since another thread could
-    /// store to pages while they are exchanged; otherwise they access it by system calls and requests.
+    /// Creates a window over user memory. Collective; lengths may differ, and may be 0. Ranks of the node map whole
+    /// pages of the memory if the process has no other thread when the window is made, since another thread could store
+    /// to pages while they are exchanged; otherwise they access it by system calls and requests.
     ///
     /// # Safety
     /// The memory stays valid, and is accessed only as the window's epochs allow, until [`release`](Self::release)
@@ -95,7 +96,7 @@ impl RawWindow {
         unsafe { Self::create_of(team, Region { exclusive: true, ..Region::of(base, len) }, options, None) }
     }
 
-    /// Makes a window over memory of the user that all ranks use for elements of type `element`.
+    /// Creates a window over user memory that all ranks use for elements of type `element`.
     ///
     /// # Safety
     /// The contract of [`create`](Self::create), and that of [`Region::exclusive`] if it is set.
@@ -109,8 +110,8 @@ impl RawWindow {
         element: Option<WindowElement>,
     ) -> Result<Self> {
         if memory.base.is_null() {
-            let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank());
-            return Err(e.cause("a null pointer"));
+            let e = Error::new(ErrorKind::BadArgument, "create a window").rank(team.job().rank());
+            return Err(e.cause("the address of the memory is null"));
         }
         // SAFETY: the same contract.
         let own = unsafe { team.job().device().register(Self::region(team, memory, options)) };
@@ -122,8 +123,8 @@ impl RawWindow {
         Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
     }
 
-    /// Makes a dynamic window, whose operations are on regions that targets attach. No operation counts as complete
-    /// when issued, since `mapped` is false.
+    /// Makes a dynamic window, whose operations are on regions that targets attach. Since `mapped` is false, no
+    /// operation is considered complete when issued.
     pub(super) fn attaching(team: &Team, options: Options, attachments: Rc<Attachments>) -> Result<Self> {
         let own = team.job().device().allocate(Self::region(team, Region::allocated(0), options));
         Self::new(team, own, options, None, Some(attachments))
@@ -146,7 +147,7 @@ impl RawWindow {
             let unused = Rc::clone(&unused);
             move |rank, region| unused.make(rank, region)
         };
-        // SAFETY: a new registration of this job; no window uses it if the exchange fails.
+        // SAFETY: a new registration of this job, which no window uses if the exchange fails.
         let (own, targets) = unsafe { coll::exchange_into(team, own, Some(crate::op::apply_bytes), None, make) }?;
         let mut window = Self::assemble(team, own, (targets, unused), options, attachments)?;
         window.agree(element)?;
@@ -155,7 +156,7 @@ impl RawWindow {
         Ok(window)
     }
 
-    /// Makes the window from local information, before [`agree`](Self::agree).
+    /// Creates the window from local information, before [`agree`](Self::agree).
     fn assemble(
         team: &Team,
         own: Registration,
@@ -180,7 +181,7 @@ impl RawWindow {
         };
         let state = Rc::new(Cell::new(ExposureState::Kept));
         let memory = ServedMemory { base: own.base, len: own.len, state };
-        // SAFETY: the listener ends before the memory and the signal array do, and sets the state then.
+        // SAFETY: the listener ends, and updates this state, before the memory and the signal array are released.
         let records = unsafe { Records::new(memory.clone(), crate::op::apply_bytes, signals.own_cells(), rank) };
         let records = Rc::new(records);
         let listener = Listener::new(&job, memory, &records);
@@ -196,18 +197,18 @@ impl RawWindow {
             element: None,
             mapped: false,
             attachments,
-            access: Cell::new(Access::None),
-            epoch: Cell::new(NO_EPOCH),
+            access: CurrentAccess::default(),
+            epoch: Published::new(NO_EPOCH),
             last_epoch: Cell::new(0),
             fencing: FenceState::default(),
             groups: GroupState::default(),
             locking: LockingState {
                 claimant: team.rank(),
                 claims,
-                in_line: false,
+                uses_queue: false,
                 waits_for: Cell::new(None),
                 entering: Cell::new(false),
-                flushes: Cell::new(0),
+                flushes: Default::default(),
             },
             operations: OperationState::new(Planner::new(&job)),
             serving: ServedState { listener, unique: 0, accumulates: false, records },
@@ -215,7 +216,8 @@ impl RawWindow {
             sleepers_fence: job.device().capabilities().sleepers_fence,
             orphans: RefCell::default(),
             own_in_use: Cell::new(false),
-            lent: Cell::new(false),
+            borrowed: Cell::new(false),
+            handles: Handles::default(),
             lost: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
@@ -224,9 +226,9 @@ impl RawWindow {
         })
     }
 
-    /// Agrees with the other ranks on the capabilities that all of them have. Ranks have different regions (a rank does
-    /// not import its own region, and an empty region is always mapped), but all ranks must use the same protocol for
-    /// closing calls. One allgather, or an allreduce ([`coll::announce`]).
+    /// Agrees with the other ranks on their common capabilities. Ranks see different regions (a rank does not import
+    /// its own region, and an empty region is always mapped), but all ranks must use the same protocol for closing
+    /// calls. One allgather, or an allreduce ([`coll::announce`]).
     ///
     /// # Errors
     /// `Mismatch` on every rank if element types differ; `PeerLost`.
@@ -235,12 +237,12 @@ impl RawWindow {
         let signals_mapped = (0..self.team.size()).all(|r| self.signals.is_mapped(r));
         let whole = |t: &Target| t.region.mapped.is_some_and(|m| (m.lo, m.hi) == (0, t.region.len));
         let mapped = self.attachments.is_none() && signals_mapped && self.targets.iter().all(whole);
-        // A device composes accumulates of steps for all regions or for none, and maps nothing if targets are made
-        // later.
+        // A device implements accumulates by several steps either for all regions or for none, and maps nothing if
+        // targets are created later.
         let first = self.targets.sample(self.team.rank());
         let steps = self.targets.iter().chain(&first).all(|t| t.region.steps);
         if let Some(first) = first {
-            // SAFETY: the region was imported for this and is not used any more.
+            // SAFETY: the region was imported only for this query and is no longer used.
             unsafe { self.job.device().forget(first.region.handle) };
         }
         let listens = self.serving.listener.id();
@@ -256,9 +258,10 @@ impl RawWindow {
             unique: self.serving.listener.unique(),
             lists: lists.as_ref().map_or((0, 0, 0), Sgrs::own),
         };
-        let (common, announced) = coll::announce(&self.team, "make a window", &own.write(), &mut Announcement::merge)?;
+        let (common, announced) =
+            coll::announce(&self.team, "create a window", &own.write(), &mut Announcement::merge)?;
         let common = Announcement::read(&common);
-        // The condition is the same at all ranks, so all of them or none exchange the names.
+        // The condition is the same at all ranks, so either all or none of them exchange the names.
         if !common.same_element {
             return Err(self.other_element(element)?);
         }
@@ -268,7 +271,7 @@ impl RawWindow {
         let claims = (self.options.locks && common.signals_mapped).then(|| self.locking.claims + self.team.rank());
         self.end.change(&mut self.targets, |targets| {
             for (rank, t) in targets.iter_mut().enumerate() {
-                t.heed(&announced.read(rank, Announcement::read));
+                t.apply_announcement(&announced.read(rank, Announcement::read));
                 t.entry = claims.and_then(|claim| ClaimWords::new(&self.signals, rank, claim));
             }
             if !common.mapped
@@ -283,11 +286,11 @@ impl RawWindow {
         self.serving.accumulates = !self.mapped && common.served.is_some();
         let (_, blocks, bytes) = common.lists;
         self.operations.sgrs = lists.filter(|_| !self.mapped).and_then(|lists| lists.limited(blocks, bytes));
-        self.locking.in_line = self.options.locks && !common.signals_mapped;
+        self.locking.uses_queue = self.options.locks && !common.signals_mapped;
         Ok(())
     }
 
-    /// The error of a rank whose element type differs from that of another rank. One allgather.
+    /// Exchanges the element types and returns the error of a mismatch. One allgather.
     #[cold]
     fn other_element(&self, element: Option<WindowElement>) -> Result<Error> {
         let describe = |element: Option<WindowElement>| {
@@ -296,10 +299,10 @@ impl RawWindow {
         let own = describe(element);
         let all = coll::allgather(&self.team, own.as_bytes())?;
         let other = all.iter().position(|other| other != own.as_bytes()).unwrap_or(0);
-        Ok(Error::new(ErrorKind::Mismatch, "make a window")
+        Ok(Error::new(ErrorKind::Mismatch, "create a window")
             .rank(self.job.rank())
             .peer(self.team.members()[other])
-            .cause(format!("it makes {}, and this rank {own}", String::from_utf8_lossy(&all[other])))
-            .remedy("make the same object with the same element type at all ranks, in the same order"))
+            .cause(format!("the peer creates {}, but this rank creates {own}", String::from_utf8_lossy(&all[other])))
+            .remedy("create the same objects with the same element types at all ranks, in the same order"))
     }
 }

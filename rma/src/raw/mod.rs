@@ -1,8 +1,8 @@
 //! Untyped windows: byte ranges of the ranks of a team, and the operations and synchronization on them.
 //!
 //! This is the layer under typed windows and MPI: displacements are bytes, buffers are raw pointers, and the caller
-//! follows the rules that [`Window`](crate::Window) enforces by types. Synchronization has one file for each chapter of the
-//! standard: [`fence`], [`pscw`], [`lock`].
+//! follows the rules that [`Window`](crate::Window) enforces by types. Synchronization has one file for each section of
+//! the standard: [`fence`], [`pscw`], [`lock`].
 //!
 //! A put on a mapped window is the fast path in [`RawWindow::put`]: two comparisons and a copy. All other cases
 //! (no epoch, target not exposed yet, memory not mapped) go through `operations`.
@@ -33,10 +33,12 @@ mod orphans;
 mod packed;
 mod packed_put;
 pub mod pscw;
+mod published;
 mod segment;
 mod sgrs;
 mod state;
 pub(crate) mod target;
+mod threads;
 mod typed;
 mod typed_memory;
 mod update;
@@ -44,11 +46,12 @@ mod window;
 mod words;
 
 pub(crate) use bodies::Body;
+pub(crate) use item::Item;
 pub use item::{Combine, Request, Update};
-pub(crate) use item::{Item, widen};
 pub(crate) use orphans::Orphan;
 use state::{Access, NO_EPOCH};
 use target::Target;
+pub use threads::MappedWindow;
 pub use typed::element_type;
 pub use typed_memory::TypedMemory;
 pub use window::{Options, RawWindow};

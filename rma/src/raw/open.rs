@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Windows that are always open: one passive-target epoch from creation to the end, without locks. Operations that are
-//! complete on return, and signals.
+//! Windows that are always open: one passive-target epoch, without locks, from creation to the end. Also blocking
+//! operations and signals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_core::bill::{Bill, SignalKind};
-use farside_core::device::{Change, Operation, Place};
+use farside_core::device::{Operation, Place};
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
@@ -18,24 +18,24 @@ use crate::op::{Element, Op};
 
 const SIGNAL: &str = "signal a peer";
 
-/// A word of a target that is signalled.
+/// The access to a signalled word of a target.
 enum SignalWord<'a> {
-    /// This rank's processor changes it.
+    /// This rank's CPU updates the word.
     Direct(&'a AtomicU64),
-    /// A request changes it.
+    /// A device request updates the word.
     At(Place),
 }
 
 impl RawWindow {
-    /// Opens the window for operations on all ranks, which take no locks. Sends nothing. Not counted as an epoch in the
-    /// store order: [`quiet`](Self::quiet) makes the fence at once.
+    /// Opens the window for operations on all ranks without locks. Sends nothing. Not counted as an epoch in the store
+    /// order, since [`quiet`](Self::quiet) executes the memory fence itself.
     pub(crate) fn open_always(&self) {
         let epoch = self.number_epoch(Access::LockAll);
         self.set_all_locks(LockState::Unchecked, Some(epoch));
     }
 
-    /// Waits until all ranks have called this, between epochs: no operation is allowed meanwhile, not even of a function that
-    /// runs during the wait. Collective; the messages of a barrier of this window, which no other call can match.
+    /// A barrier between epochs: no operation is allowed during the wait, not even by a remote function that runs in
+    /// it. Collective; uses signals of this window, so no other call can match them.
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence).
@@ -43,8 +43,8 @@ impl RawWindow {
         self.or_abandon(|| self.pass_barrier(ENDS)).map(drop)
     }
 
-    /// Completes all operations of this rank at origin and targets, and orders them before all its later loads, also
-    /// those of its own memory.
+    /// Completes all operations of this rank at origin and targets, and orders them before all its later loads,
+    /// including those of its own memory.
     ///
     /// # Errors
     /// Those of [`flush_all`](Self::flush_all).
@@ -56,10 +56,10 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Issues operations whose buffers end with the call, and flushes. If the flush fails, they are abandoned. If one is
-    /// refused, the ones before it are completed too.
+    /// Issues operations whose buffers live only until this call returns, and flushes. If the flush fails, the
+    /// operations are abandoned. If `issue` fails, the operations that it has already issued are completed too.
     #[inline(always)]
-    pub(crate) fn now(&self, target: usize, issue: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+    pub(crate) fn blocking(&self, target: usize, issue: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
         self.job.running("access a window")?;
         self.or_abandon(|| {
             let issued = issue(self);
@@ -73,8 +73,8 @@ impl RawWindow {
         })?
     }
 
-    /// Makes progress once; returns whether the operations on `target`, or on all targets, are complete, and flushes if they
-    /// are. A lock that is requested is then held, so that it can be released without a wait.
+    /// Makes progress once; returns whether the operations on `target`, or on all targets, are complete, and flushes if
+    /// they are. A requested lock is then held, so that it can be released without waiting.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
@@ -90,7 +90,7 @@ impl RawWindow {
         let is_idle = || targets.iter().all(|target| self.is_idle(*target));
         let requested = |target: &usize| {
             let state = self.targets[*target].lock.get();
-            matches!(state, LockState::Waiting(..) | LockState::InLine(..) | LockState::Draining(..))
+            matches!(state, LockState::Waiting(..) | LockState::Queued(..) | LockState::Draining(..))
         };
         if !is_idle() || targets.iter().any(requested) {
             self.job.progress()?;
@@ -108,7 +108,7 @@ impl RawWindow {
         Ok(true)
     }
 
-    /// Waits for an operation, which may have been completed before the window was freed.
+    /// Waits for an operation; it may have been completed before the window was freed.
     ///
     /// # Errors
     /// Those of [`wait_request`](Self::wait_request); `Aborted` if operations of the window were abandoned.
@@ -130,13 +130,13 @@ impl RawWindow {
         self.outcome_of(request).map(|()| true)
     }
 
-    /// The outcome of an operation that is complete, which stays known.
+    /// The outcome of a complete operation, which remains available.
     fn outcome_of(&self, request: &Request) -> Result<()> {
         if self.lost.get() {
             return Err(Error::new(ErrorKind::Aborted, "complete an operation")
                 .rank(self.job.rank())
                 .cause("operations of the window were abandoned after an error")
-                .remedy("see the earlier error; free the window and make a new one"));
+                .remedy("see the earlier error; free the window and create a new one"));
         }
         request.track.outcome()
     }
@@ -153,29 +153,28 @@ impl RawWindow {
             return Ok(());
         }
         op.check(T::TYPE, "accumulate")?;
-        let (code, operand) = (crate::op::code(op, T::TYPE), self.copy_bytes(bytemuck::bytes_of(&value))?);
-        let change = Change::Accumulate { code, operand };
-        let item = Item::update(change, std::ptr::null_mut(), size_of::<T>(), offset);
-        self.issue(target, item, None)
+        let (operand, len) = (self.copy_bytes(bytemuck::bytes_of(&value))?, size_of::<T>());
+        self.issue(target, Item::of_elements((op, T::TYPE), operand, std::ptr::null_mut(), len, offset), None)
     }
 
     /// The word at byte `offset` of `target`, if it is mapped.
     #[inline]
     fn mapped_word(&self, target: usize, offset: usize) -> Option<&AtomicU64> {
         let at = self.direct(target, offset, 8).filter(|at| at.addr().is_multiple_of(8))?;
-        // SAFETY: an aligned word of the target's mapped memory, which all ranks access by atomics and word-wise copies.
+        // SAFETY: an aligned word of the target's mapped memory, which all ranks access by atomics and word-wise
+        // copies.
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 
-    /// Reports the signals of this window, whose words are flags, to the trace from now on, if one is kept.
+    /// Reports the signals of this window, whose words are flags, to the trace from now on, if one is recorded.
     pub(crate) fn watch_signals(&mut self) {
         if self.job.bill().is_some_and(Bill::is_traced) {
-            // No range is mapped for `mapped_word`, so that signals are made, and reported, as for memory that is not.
+            // No range counts as mapped for `mapped_word`, so that signals are sent as device requests and reported.
             self.end.change(&mut self.targets, |targets| targets.iter_mut().for_each(|t| (t.lo, t.hi) = (1, 0)));
         }
     }
 
-    /// Reports a signal to the trace, if one is kept; returns the word, if it is mapped.
+    /// Reports a signal to the trace, if one is recorded; returns the word, if it is mapped.
     #[inline(never)]
     fn watched_word(&self, target: usize, offset: usize, value: u64) -> Option<&AtomicU64> {
         let t = &self.targets[target];
@@ -187,7 +186,8 @@ impl RawWindow {
         Some(unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) })
     }
 
-    /// Checks for the call `operation` that a word at byte `offset` of `target` may be signalled, and returns its place.
+    /// Checks for the call `operation` that a word at byte `offset` of `target` may be signalled, and returns the
+    /// target and the device's address of the word.
     fn signal_place(&self, operation: &'static str, target: usize, offset: usize) -> Result<Place> {
         let t = self.target(target, operation)?;
         self.usable(operation)?;
@@ -196,19 +196,19 @@ impl RawWindow {
             return Err(Error::new(ErrorKind::OutOfRange, operation)
                 .rank(self.job.rank())
                 .peer(t.region.peer)
-                .cause(format!("word {} of {}", offset / 8, t.region.len / 8)));
+                .cause(format!("word {} is outside the {} words of the window", offset / 8, t.region.len / 8)));
         }
         let (_, region, start) = t.remote;
         Ok(Place { region, offset: start + offset })
     }
 
-    /// Whether a store signals `target` where its memory is mapped: a store could overwrite an addition of the device.
+    /// Whether `target` may be signalled by a store to mapped memory, which could overwrite an addition by the device.
     #[inline]
     fn takes_signals(&self, target: usize) -> bool {
         self.mapped || self.targets[target].atomics || target == self.team.rank()
     }
 
-    /// The word at byte `offset` of `target`, which is signalled with `value`.
+    /// How to signal the word at byte `offset` of `target` with `value`.
     #[inline]
     fn signal_word(
         &self,
@@ -225,8 +225,8 @@ impl RawWindow {
         Ok(watched.map_or(SignalWord::At(at), SignalWord::Direct))
     }
 
-    /// Sets the word at byte `offset` of `target` and wakes its rank. The operations of this rank on the target that were
-    /// issued before are visible to a rank that sees the value. One message; a store where the memory is mapped.
+    /// Sets the word at byte `offset` of `target` and wakes its rank. A rank that sees the value also sees the
+    /// operations that this rank has previously issued to the target. One message; a store where the memory is mapped.
     ///
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`, `PeerLost`.
@@ -252,15 +252,16 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Adds to the word at byte `offset` of `target` and wakes its rank, which the word at byte `bell` is set for where
-    /// memory is not mapped. Ordered like [`signal`](Self::signal). One message and, if memory is not mapped, its answer.
+    /// Adds to the word at byte `offset` of `target` and wakes its rank; if memory is not mapped, the word at byte
+    /// `bell` is set for that purpose. Ordered like [`signal`](Self::signal). One message and, if memory is not mapped,
+    /// its reply.
     ///
     /// # Errors
     /// Those of [`signal`](Self::signal).
     #[inline]
     pub(crate) fn signal_add(&self, target: usize, offset: usize, add: u64, bell: (usize, u64)) -> Result<()> {
         self.job.running(SIGNAL)?;
-        // Where memory is not mapped, the device makes the additions of all ranks, of the own one too.
+        // If memory is not mapped, the device executes the additions of all ranks, including this rank's own.
         let at = match self.signal_word(target, offset, add, || self.mapped)? {
             SignalWord::Direct(word) => {
                 self.stats().add(Kind::FetchAdd, 8);
@@ -290,7 +291,7 @@ impl RawWindow {
             return Ok(());
         }
         let e = Error::new(ErrorKind::OutOfRange, op).rank(self.job.rank()).peer(t.region.peer);
-        Err(e.cause(format!("element {at} of {} of {len} elements", WindowElement::object(self.element))))
+        Err(e.cause(format!("element {at} is outside {} of {len} elements", WindowElement::object(self.element))))
     }
 
     #[inline]

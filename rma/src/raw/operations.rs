@@ -8,13 +8,13 @@ use farside_core::memory::copy;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
-use super::fence::DIRECT;
+use super::fence::MAX_PAIRWISE_RANKS;
 use super::item::{Item, Queued, Request};
 use super::state::Replaced;
 use super::{Access, RawWindow, Target, cell};
 use crate::elements::range_text;
 
-/// Counts an operation that is being posted, which may wait for room, until it is dropped.
+/// Counts an operation that is being posted, which may wait for send queue space, until dropped.
 struct Posting<'a>(&'a Cell<u32>);
 
 impl<'a> Posting<'a> {
@@ -32,7 +32,7 @@ impl Drop for Posting<'_> {
     }
 }
 
-/// Ends the current request on drop, even when a panic unwinds: other requests wait for its end.
+/// Ends the current request on drop, even on panic, since other requests wait for its end.
 struct CurrentRequest<'a>(&'a RawWindow);
 
 impl Drop for CurrentRequest<'_> {
@@ -42,7 +42,7 @@ impl Drop for CurrentRequest<'_> {
 }
 
 impl RawWindow {
-    /// Starts an operation, or queues it until its target is ready. All operations on unmapped memory use this.
+    /// Starts an operation, or queues it until its target is ready. The path of all operations on unmapped memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
@@ -50,8 +50,8 @@ impl RawWindow {
         self.job.running(name)?;
         let t = self.target(target, name)?;
         let all = item.attached().map_or(t.region.len, |region| region.len);
-        // On a dynamic window the range is checked when the target is ready, since the target may attach memory until
-        // then.
+        // On a dynamic window the range is checked only when the target is ready, since the target may attach memory
+        // until then.
         if let Some((offset, len)) = item.range().filter(|_| self.attachments.is_none())
             && offset.checked_add(len).is_none_or(|end| end > all)
         {
@@ -60,7 +60,7 @@ impl RawWindow {
         }
         let current = self.operations.current_request.borrow().clone();
         let request = request.or(current.as_ref());
-        // An unusable window has no epoch, so this check covers it.
+        // This also covers an unusable window, which has no epoch.
         let ready = t.ready.get() == self.epoch.get() && !self.has_queued();
         if ready || self.ready_or_queued(name, target, request, || item.clone())? {
             self.begin(t, item, request)?;
@@ -68,7 +68,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Checks that `len` bytes at byte `offset` are in the window's memory at `target`, before memory is allocated for them.
+    /// Checks that `len` bytes at byte `offset` are in the window's memory at `target`, before a buffer is allocated.
     ///
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`.
@@ -88,10 +88,10 @@ impl RawWindow {
         ))
     }
 
-    /// A target of a window whose targets are made when they are used, or the error of a rank that does not exist.
+    /// The target of a window that creates targets at their first use, or the error of a rank that does not exist.
     #[cold]
     #[inline(never)]
-    pub(super) fn other_target(&self, rank: usize, operation: &'static str) -> Result<&Target> {
+    pub(super) fn lazy_target(&self, rank: usize, operation: &'static str) -> Result<&Target> {
         if rank >= self.targets.ranks() {
             return Err(self.no_such_rank(rank, operation));
         }
@@ -100,7 +100,7 @@ impl RawWindow {
             return Ok(t);
         }
         let e = Error::new(ErrorKind::BadKey, operation).rank(self.job.rank()).peer(t.region.peer);
-        Err(e.cause("the rank has no memory in this window any more").remedy("free a window at all ranks together"))
+        Err(e.cause("the target has already freed the window").remedy("free a window only when no rank uses it"))
     }
 
     #[cold]
@@ -118,21 +118,22 @@ impl RawWindow {
         item: impl FnOnce() -> Item,
     ) -> Result<bool> {
         self.usable(name)?;
-        // While another thread starts queued operations, which may be older ones of this thread, others are queued too.
+        // While another thread starts queued operations, possibly older ones of this thread, new ones are queued too.
         let starting = &self.operations.starting;
         if starting.get() || !self.admit(name, target)? || starting.get() {
             if let Some(r) = request {
                 r.queued.set(true);
             }
+            self.operations.queued.set(true);
             self.operations.queue.borrow_mut().push(Queued { target, item: item(), request: request.cloned() });
             return Ok(false);
         }
-        // Operations for this target that were queued before it became ready come first.
+        // Operations that were queued for this target before it became ready start first.
         self.start_queued(Some(target))?;
         Ok(true)
     }
 
-    /// Puts bytes, which need not outlive the call.
+    /// Puts bytes from a buffer that need not outlive the call.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -141,14 +142,14 @@ impl RawWindow {
         self.issue(target, item, None)
     }
 
-    /// Copies bytes that an operation needs until the epoch is closed.
+    /// Copies bytes into memory that lives until the epoch is closed.
     pub(super) fn copy_bytes(&self, bytes: &[u8]) -> Result<*const u8> {
-        // An operation that waits for room at the device is not counted yet.
+        // An operation that waits for send queue space is not counted in its track yet.
         let none_waits = self.operations.posting.get() == 0 && self.operations.queue.borrow().is_empty();
         if self.operations.copies.borrow().len() >= 64 && none_waits {
             let idle = |t: &Target| t.open() == 0 && !t.has_withheld();
             if self.operations.copies.borrow().len() >= 4096 {
-                // Wait for the operations in progress, so that the memory of copies stays bounded.
+                // Waits for the operations in progress, to bound the memory of copies.
                 self.settle_all()?;
             }
             if self.targets.iter().all(idle) {
@@ -163,13 +164,13 @@ impl RawWindow {
 
     /// Runs `issue`, which issues operations to one target, and returns a request for their completion. They start like
     /// other operations of the epoch, and are sent by the end of this call if the target is ready
-    /// ([`hold`](Self::hold)); they are not withheld to carry a notification. Must not be called inside `issue`.
+    /// ([`hold`](Self::hold)); they are not withheld for a notification. Must not be called inside `issue`.
     ///
     /// # Errors
     /// Any error of `issue`; `PeerLost`.
     pub fn request(&self, issue: impl FnOnce() -> Result<()>) -> Result<Request> {
         let request = Request::new();
-        // While `issue` waits, another thread of this rank may make a request.
+        // While `issue` waits, another thread of this rank may create a request.
         if self.operations.current_request.borrow().is_some() {
             self.job.wait("request an operation", || {
                 Ok(self.operations.current_request.borrow().is_none().then_some(()))
@@ -231,7 +232,9 @@ impl RawWindow {
     /// Checks that the current epoch allows access to `target`, now or later.
     pub(super) fn permit(&self, name: &'static str, target: usize) -> Result<()> {
         match self.access.get() {
-            Access::None if self.lent.get() => Err(self.wrong_epoch(name, "the memory is lent for local access")),
+            Access::None if self.borrowed.get() => {
+                Err(self.wrong_epoch(name, "the memory is borrowed for local access"))
+            }
             Access::None => Err(self.wrong_epoch(name, "no access epoch is open")),
             Access::Start if !self.groups.started.borrow().contains(&target) => {
                 Err(self.wrong_epoch(name, "the target is not in the group of start"))
@@ -252,7 +255,7 @@ impl RawWindow {
         let ready = match self.access.get() {
             Access::None => false,
             Access::Fence(number) => self.exposed_by_fence(target, number),
-            // The post often arrives soon, and a short spin is cheaper than the queue.
+            // The target's post often arrives soon, and a short spin is cheaper than queueing.
             Access::Start => {
                 (0..=2 * self.job.spins()).any(|_| self.signals.reached(target, cell::POST, t.starts.get()))
             }
@@ -264,29 +267,29 @@ impl RawWindow {
         Ok(ready)
     }
 
-    /// Whether the last operation to a target is withheld so that it can carry the notification of the closing call: if
+    /// Whether the last operation to a target is withheld, to be combined with the notification of the closing call: if
     /// operations are messages, and the epoch ends with a notification.
-    fn holds_back(&self) -> bool {
-        let told_directly = match self.access.get() {
-            Access::Fence(_) => self.team.size() <= DIRECT,
+    fn withholds(&self) -> bool {
+        let notified_pairwise = match self.access.get() {
+            Access::Fence(_) => self.team.size() <= MAX_PAIRWISE_RANKS,
             access => access == Access::Start,
         };
-        !self.mapped && told_directly
+        !self.mapped && notified_pairwise
     }
 
     pub(super) fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
         if let Item::Layouts(all) = item {
-            return self.carry_out(t, &all.borrow(), request);
+            return self.execute_layouts(t, &all.borrow(), request);
         }
         if let Some(attachments) = self.attachments.as_ref().filter(|_| item.attached().is_none()) {
             return self.begin_by_address(attachments, t, item, request);
         }
         self.order_stores(item.reads_and_stores());
-        if (self.mapped || t.copies) && self.copied(t, &item)? || self.recorded(t, &item, request.is_some())? {
+        if (self.mapped || t.copies) && self.try_copy(t, &item)? || self.try_record(t, &item, request.is_some())? {
             return Ok(());
         }
-        if self.holds_back() {
-            // A request-based operation is not withheld, but must not overtake the withheld one.
+        if self.withholds() {
+            // A request-based operation is not withheld, but must not overtake a withheld operation.
             let (now, withheld) = if request.is_none() { (None, Some(item)) } else { (Some(item), None) };
             let previous = t.withheld.replace(withheld);
             if let Some(previous) = previous {
@@ -307,20 +310,23 @@ impl RawWindow {
         }
     }
 
-    /// Makes an operation on mapped memory, if possible: the first one of an epoch is not on the fast path.
-    fn copied(&self, t: &Target, item: &Item) -> Result<bool> {
+    /// Executes an operation on mapped memory, if possible: the first one of an epoch does not take the fast path.
+    fn try_copy(&self, t: &Target, item: &Item) -> Result<bool> {
         let Some((offset, len)) = item.range().filter(|_| item.attached().is_none()) else { return Ok(false) };
         let Some(remote) = self.direct_at(t, offset, len) else { return Ok(false) };
-        // SAFETY, of all below: `remote` is inside the target's mapped memory; local memory is valid by the contract of the
-        // call that made the item, and has the length of the range.
+        // SAFETY, for all blocks below: `remote` is inside the target's mapped memory; local memory is valid by the
+        // contract of the call that created the item, and has the length of the range.
         match item {
             Item::Transfer(transfer) => {
                 let [Block { base, .. }] = transfer.local[..] else { return Ok(false) };
                 // SAFETY: see above.
                 unsafe { if transfer.write { copy::store(base, remote, len) } else { copy::load(remote, base, len) } };
             }
-            // SAFETY: see above.
-            Item::Update(update) if self.mapped => unsafe { self.update_mapped(t, item.name(), update, remote) }?,
+            Item::Update(update) if self.mapped => {
+                let access = self.enter_elements(t, len == update.element())?;
+                // SAFETY: see above.
+                unsafe { self.update_mapped(t, &access, item.name(), update, remote) }?;
+            }
             _ => return Ok(false),
         }
         self.stats().add(item.kind(), len);
@@ -331,18 +337,19 @@ impl RawWindow {
     /// applies it in the current epoch; returns whether it did. With `singly`, a request-based operation, it is
     /// complete on return.
     ///
-    /// All accumulates of such an epoch go this way, whatever their length, operation and type, so that they are atomic
-    /// with each other; those of [`update`](Self::update) use a separate lock. The HCA's atomics, which need not be
-    /// coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
-    /// (MPI-5.0 section 12.5.3). So this rank's CPU immediately applies those to memory that it maps. Attached memory
-    /// (dynamic windows) is updated by the HCA's atomics in all epochs.
-    fn recorded(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
-        if !self.processors_apply() {
+    /// All accumulates of such an epoch are handed over in this way, independently of length, operation and type, so
+    /// that they are atomic with respect to each other; those of [`update`](Self::update) use a separate lock. HCA
+    /// atomics, which need not be coherent with CPU atomics, are used only in lock epochs, since memory is never
+    /// exposed and locked at the same time (MPI-5.0 section 12.5.3). So this rank's CPU may immediately apply
+    /// accumulates to memory that it maps. Attached memory (dynamic windows) is updated by the HCA's atomics in all
+    /// epochs.
+    fn try_record(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
+        if !self.target_applies() {
             return Ok(false);
         }
         let Item::Update(update) = item else { return Ok(false) };
-        // SAFETY: the range was checked, and the target enters the runtime before this epoch ends; the buffers are valid by
-        // the contract of the call that made the item.
+        // SAFETY: the range was checked, and the target enters the runtime before this epoch ends; the buffers are
+        // valid by the contract of the call that created the item.
         if !unsafe { self.serving.records.add(&self.job, &t.records, self.serving.listener.id(), update) }? {
             return Ok(false);
         }
@@ -353,15 +360,15 @@ impl RawWindow {
         Ok(true)
     }
 
-    /// Whether the targets' processors carry out all accumulates of the current epoch, although the device has atomics.
-    fn processors_apply(&self) -> bool {
+    /// Whether the targets' CPUs apply all accumulates of the current epoch, although the device has atomics.
+    fn target_applies(&self) -> bool {
         self.serving.accumulates && matches!(self.access.get(), Access::Fence(_) | Access::Start)
     }
 
-    /// Whether this rank's processor may do atomic operations on the mapped memory of `t` now, if not the whole window is
-    /// mapped.
+    /// Whether this rank's CPU may now execute atomics on the mapped memory of `t` in a window that is not mapped as a
+    /// whole.
     pub(super) fn takes_atomics(&self, t: &Target) -> bool {
-        if t.atomics { !t.has_withheld() } else { self.processors_apply() }
+        if t.atomics { !t.has_withheld() } else { self.target_applies() }
     }
 
     fn send_records(&self, t: &Target, notify: Option<(usize, u64)>, answered: bool) -> Result<()> {
@@ -378,6 +385,7 @@ impl RawWindow {
         let tracks = [&t.track, request.map_or(&t.track, |r| &r.track)];
         let tracks = &tracks[..1 + usize::from(request.is_some())];
         let (peer, handle, start) = t.remote;
+        self.operations.requests.set(true);
         if let Some(bill) = self.job.bill()
             && let Some(account) = self.account
         {
@@ -388,31 +396,31 @@ impl RawWindow {
         }
         let _posting = Posting::new(&self.operations.posting);
         let posted = item.with_operation((handle, start), |operation| {
-            // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
-            // that made the item; both wait for the track or cancel it.
+            // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls that
+            // created the item; closing and abandoning wait for the track or cancel it.
             unsafe { self.job.post(peer, operation, notify, tracks) }
         });
-        // An error that blames another rank is kept: the target may have ended because of that rank.
+        // An error that names another rank is kept, since the target may have ended because of that rank.
         let about = |e: Error| if e.blamed().is_none() { e.peer(t.region.peer) } else { e };
         posted.unwrap_or(Ok(true)).map(|_| ()).map_err(about)
     }
 
-    /// Sends an operation that was issued earlier; returns whether it was sent. Otherwise the call that completes it
-    /// returns the error.
+    /// Sends an operation that was issued earlier. Returns `false` after an error, which the completing call returns.
     pub(super) fn send_earlier(&self, t: &Target, item: &Item, notify: Option<(Place, u64)>) -> bool {
-        self.send(t, item, notify, None).map_err(|e| self.fail(t, None, &e)).is_ok()
+        self.send(t, item, notify, None).map_err(|e| self.store_error(t, None, &e)).is_ok()
     }
 
     /// Stores the error of an operation for the calls that complete it.
     #[cold]
-    fn fail(&self, t: &Target, request: Option<&Request>, e: &Error) {
+    fn store_error(&self, t: &Target, request: Option<&Request>, e: &Error) {
         self.operations.failed.set(true);
+        self.operations.requests.set(true);
         request.into_iter().for_each(|request| request.track.fail(e));
         t.track.fail(e);
     }
 
-    /// Starts queued operations whose target has become ready (all, or those of one target), in order, unless another thread
-    /// does. The calls that complete them return their errors.
+    /// Starts, in order, queued operations (of all targets or one) whose targets have become ready, unless another
+    /// thread is doing so. The calls that complete them return their errors.
     ///
     /// # Errors
     /// `PeerLost` of a check whether a target is ready.
@@ -422,13 +430,7 @@ impl RawWindow {
         if none { Ok(()) } else { self.start_some(only) }
     }
 
-    /// Whether operations wait for their targets to be ready.
-    #[inline]
-    pub(crate) fn has_queued(&self) -> bool {
-        self.operations.starting.get() || !self.operations.queue.borrow().is_empty()
-    }
-
-    /// [`start_queued`](Self::start_queued) with a queue. A panic inside loses the queue, so it abandons the window.
+    /// [`start_queued`](Self::start_queued) with a nonempty queue. A panic inside abandons all operations.
     fn start_some(&self, only: Option<usize>) -> Result<()> {
         self.or_abandon(|| Ok(self.start_each(only)))?
     }
@@ -436,7 +438,7 @@ impl RawWindow {
     fn start_each(&self, only: Option<usize>) -> Result<()> {
         let _starting = Replaced::replace(&self.operations.starting, true);
         let mut waiting: Vec<usize> = Vec::new();
-        // The two buffers are swapped, so that this allocates nothing.
+        // Swaps two buffers, to avoid an allocation.
         let mut queue = std::mem::take(&mut *self.operations.queue.borrow_mut());
         let mut result = Ok(());
         let mut rest = std::mem::take(&mut *self.operations.queue_scratch.borrow_mut());
@@ -451,8 +453,8 @@ impl RawWindow {
             };
             if ready {
                 let (t, request) = (&self.targets[q.target], q.request.as_ref());
-                self.begin(t, q.item, request).unwrap_or_else(|e| self.fail(t, request, &e));
-                // From now on the request counts the operation by its track.
+                self.begin(t, q.item, request).unwrap_or_else(|e| self.store_error(t, request, &e));
+                // From now on the request counts the operation through its track.
                 if let Some(r) = request {
                     r.queued.set(false);
                 }
@@ -461,8 +463,9 @@ impl RawWindow {
                 rest.push(q);
             }
         }
-        // `begin` may wait, and another thread may queue operations meanwhile.
+        // `begin` may wait, and another thread may queue operations in the meantime.
         rest.append(&mut self.operations.queue.borrow_mut());
+        self.operations.queued.set(!rest.is_empty());
         *self.operations.queue.borrow_mut() = rest;
         *self.operations.queue_scratch.borrow_mut() = queue;
         result
@@ -476,7 +479,7 @@ impl RawWindow {
         targets
     }
 
-    /// Whether this epoch has an operation for `target` that has not been posted yet.
+    /// Whether this epoch has an operation for `target` that is not posted yet.
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
         let t = &self.targets[target];
         t.used().is_some_and(|used| used.withheld.borrow().is_some() || !used.records.is_empty())
@@ -486,8 +489,8 @@ impl RawWindow {
     }
 
     /// Waits for the operations in progress, then sends the withheld operation or the records together with the
-    /// notification, or the notification alone. A failed operation does not prevent the notification, but may lose the
-    /// one that it carries; [`settle_notified`](Self::settle_notified) then repeats it.
+    /// notification, or the notification alone. A failed operation does not prevent the notification, unless the
+    /// notification is combined with it; [`settle_notified`](Self::settle_notified) then repeats the notification.
     ///
     /// # Errors
     /// `PeerLost`, and errors that leave operations in progress.
@@ -497,12 +500,12 @@ impl RawWindow {
         if gathered && let Some(item) = t.withheld.take() {
             self.send_earlier(t, &item, None);
         }
-        // The notification means that all operations before it are complete, but devices order at most operations on
-        // the same bytes: a copy to mapped pages overtakes a request for unmapped ones.
+        // The notification asserts that all earlier operations are complete, but devices order at most operations on
+        // the same bytes: a copy to mapped pages may overtake a request for unmapped ones.
         self.run_lists(target)?;
         self.wait_while(target, Target::has_requests)?;
         if gathered {
-            // The target applies accumulates in the order of sending, so earlier packets need not be waited for.
+            // The target applies accumulates in the order of sending, so earlier packets need not be awaited.
             self.stats().add(Kind::Notify, 8);
             return self.send_records(t, Some((cell, value)), false);
         }
@@ -514,8 +517,8 @@ impl RawWindow {
         self.signals.set(target, cell, value)
     }
 
-    /// Waits until no operation to `target`, which has been notified, is in progress. Notifies it again if an operation
-    /// has failed, since this may have been the one with the notification.
+    /// Waits until no operation to `target`, which has been notified, is in progress. Repeats the notification if an
+    /// operation has failed, since the notification may have been combined with it.
     ///
     /// # Errors
     /// Those of [`notify`](Self::notify).
@@ -551,7 +554,7 @@ impl RawWindow {
     fn wait_while(&self, target: usize, is_busy: impl Fn(&Target) -> bool) -> Result<()> {
         let t = &self.targets[target];
         if is_busy(t) {
-            // Only progress can change the result, so it is not checked again before waiting.
+            // Only progress can change the result, so it is not rechecked before waiting.
             let awaited = || self.awaited("complete operations", target);
             self.job.wait(awaited, || Ok((!is_busy(t)).then_some(())))?;
         }
@@ -579,10 +582,10 @@ impl RawWindow {
         self.targets.iter().try_for_each(|t| self.settle(t.team_rank))
     }
 
-    /// The outcome of the operations, when none of them is in progress.
+    /// The outcome of the operations, none of which is in progress any more.
     ///
     /// # Errors
-    /// The first error; the others are discarded.
+    /// The first error; later errors are discarded.
     #[inline]
     pub(crate) fn outcome(&self) -> Result<()> {
         if self.mapped && !self.operations.failed.get() { Ok(()) } else { self.outcome_by_target() }

@@ -1,15 +1,14 @@
 //! Buffers of operations in progress whose handles were dropped.
 
-use std::fmt;
 use std::rc::Rc;
 
 /// A buffer whose handle was dropped.
-pub(crate) trait Orphan: fmt::Debug {
+pub(crate) trait Orphan {
     fn is_done(&self) -> bool;
 }
 
-/// Buffers that are kept until their operations are complete.
-#[derive(Debug, Default)]
+/// Buffers that are owned here until their operations are complete.
+#[derive(Default)]
 pub(crate) struct Orphans {
     kept: Vec<Rc<dyn Orphan>>,
     /// Length of the list at which finished buffers are removed.

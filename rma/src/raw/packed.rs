@@ -19,8 +19,8 @@ use farside_datatype::TypeMap;
 use super::failures::Failures;
 use super::layouts::{Shared, reach};
 
-/// Receives packed pieces for a window, accumulates and answers ([`Records`]), and [failures](Failures), until [`forget`](Self::forget).
-#[derive(Debug)]
+/// The message handler of a window: receives packed pieces, accumulates and their replies ([`Records`]), and
+/// [failures](Failures), until [`forget`](Self::forget).
 pub(super) struct Listener {
     listening: Option<Listening>,
     memory: ServedMemory,
@@ -28,21 +28,21 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Makes the listener of a window over `memory`.
+    /// Creates the listener of a window over `memory`.
     pub(super) fn new(job: &Job, memory: ServedMemory, records: &Rc<Records>) -> Self {
         let (records, failures) = (Rc::clone(records), Failures::default());
-        let told = failures.clone();
+        let reported = failures.clone();
         let bytes = WindowBytes { memory: memory.clone(), stats: NonNull::from(job.device().own_stats()) };
         // Packed pieces have no header.
         let handler = move |m: Message<'_>| {
             if !m.header.is_empty() {
-                return if told.take(m.source, m.header) { Delivery::Done } else { records.receive(&m) };
+                return if reported.take(m.source, m.header) { Delivery::Done } else { records.receive(&m) };
             }
             let own = bytes.clone();
             let unpack = move |bytes: &[u8]| {
                 if own.unpack(bytes).is_none() {
                     tracing::error!(
-                        "malformed piece of {} bytes for a window, or one outside of its epochs: dropped",
+                        "dropped a packed put of {} bytes: it is malformed, or the window is not exposed",
                         bytes.len()
                     );
                 }
@@ -51,7 +51,7 @@ impl Listener {
                 unpack(bytes);
                 return Delivery::Done;
             }
-            // An error of the transfer is reported at the sender.
+            // The sender reports an error of the transfer.
             let then = move |received: Result<Received>| _ = received.map(|r| unpack(&r.buffer));
             Delivery::Into(Sink::buffer(Vec::new()), OnComplete::inline(then))
         };
@@ -86,7 +86,7 @@ impl Listener {
         }
     }
 
-    /// Ends the listener: no message changes the memory after this has returned.
+    /// Ends the listener: no message changes the memory once this has returned.
     pub(super) fn forget(&self, job: &Job) {
         self.memory.state.set(ExposureState::Ended);
         if let Some(listening) = &self.listening {
@@ -115,7 +115,7 @@ impl WindowBytes {
         if from.checked_add(packed.len() as u64)? > map.size() {
             return None;
         }
-        // SAFETY: the counters live as long as the job, which calls no handler after its end.
+        // SAFETY: the counters live as long as the job, and no handler is called after the end of the job.
         unsafe { self.stats.as_ref() }.add(Kind::Copy, packed.len());
         // SAFETY: all bytes that the type map covers are inside the window's memory, which is registered while the
         // window is alive.

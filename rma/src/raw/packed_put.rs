@@ -11,7 +11,7 @@ use super::layouts::Layouts;
 use super::{Access, RawWindow, Target};
 
 /// Maximum number of unacknowledged pieces to one target.
-const UNDER_WAY: u64 = 4;
+const MAX_UNACKNOWLEDGED: u64 = 4;
 
 impl RawWindow {
     /// Whether `t` can unpack puts of this rank in the current epoch.
@@ -24,9 +24,9 @@ impl RawWindow {
         let wire = l.target.to_wire();
         self.operations.packed.set(true);
         for (from, len) in plan.segments() {
-            let under_way = || t.packed.get() - t.unpacked.value();
-            if under_way() >= UNDER_WAY {
-                self.job.wait("put", || Ok((under_way() < UNDER_WAY).then_some(())))?;
+            let unacknowledged = || t.packed.get() - t.unpacked.value();
+            if unacknowledged() >= MAX_UNACKNOWLEDGED {
+                self.job.wait("put", || Ok((unacknowledged() < MAX_UNACKNOWLEDGED).then_some(())))?;
             }
             let mut bytes = Writer::new().u64(l.offset as u64).u64(from).u64(wire.len() as u64).done();
             bytes.extend_from_slice(&wire);
@@ -38,8 +38,8 @@ impl RawWindow {
             let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
             // SAFETY: the piece is for the peer's window, in an epoch in which the window is exposed.
             unsafe { am::send_any(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters) }?;
-            // This is counted only now, since `send_any` may wait: acknowledgements of earlier pieces may have arrived
-            // meanwhile, but not that of this one.
+            // Counted only now, since `send_any` may wait: acknowledgements of earlier pieces may have arrived in the
+            // meantime, but not that of this piece.
             t.packed.set(t.packed.get() + 1);
         }
         Ok(())

@@ -65,7 +65,7 @@ impl RawWindow {
         for target in targets {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);
-            // Posts that have arrived already are found now, so that operations need not check for them.
+            // Marks targets whose posts have already arrived as ready, so that operations need not check for them.
             if asserts.contains(Assert::NOCHECK) || self.signals.reached(*target, cell::POST, t.starts.get()) {
                 t.ready.set(epoch);
             }
@@ -78,7 +78,8 @@ impl RawWindow {
     /// have returned from wait. One message for each target, unless an operation carries it.
     ///
     /// # Errors
-    /// `WrongEpoch` without start; `PeerLost`; the first error of an operation, although the access is then closed.
+    /// `WrongEpoch` without start; `PeerLost`; the first error of an operation, in which case the access is still
+    /// closed.
     pub fn complete(&self) -> Result<()> {
         const OP: &str = "complete";
         self.usable(OP)?;
@@ -96,7 +97,7 @@ impl RawWindow {
     fn finish_access(&self) -> Result<()> {
         const OP: &str = "complete";
         if !self.operations.queue.borrow().is_empty() {
-            // A post is a signal to this rank, so it wakes this rank.
+            // A post is a signal to this rank, so its arrival ends the wait.
             let first = || self.operations.queue.borrow().first().map_or(self.team.rank(), |queued| queued.target);
             self.job.wait(
                 || self.awaited(OP, first()),
@@ -106,7 +107,7 @@ impl RawWindow {
                 },
             )?;
         }
-        if self.nothing_under_way() {
+        if self.has_only_copies() {
             let notify = |target: &usize| self.signals.set(*target, cell::COMPLETE, self.targets[*target].starts.get());
             return self.groups.started.borrow().iter().try_for_each(notify);
         }
@@ -120,8 +121,8 @@ impl RawWindow {
     /// Closes the exposure: waits until all its origins have completed. Sends nothing.
     ///
     /// # Errors
-    /// `WrongEpoch` without post; `PeerLost`; the error of a transfer that this rank took part in, although the
-    /// exposure is then closed.
+    /// `WrongEpoch` without post; `PeerLost`; the error of a transfer in which this rank participated, in which case
+    /// the exposure is still closed.
     pub fn wait(&self) -> Result<()> {
         const OP: &str = "wait";
         self.called(OP);
@@ -130,7 +131,8 @@ impl RawWindow {
             for origin in self.groups.posted.borrow().members() {
                 let (origin, number) = (*origin, self.targets[*origin].posts.get());
                 let completed = || self.signals.reached(origin, cell::COMPLETE, number);
-                self.job.wait_signal(|| self.awaited(OP, origin), Pace::ANSWER, completed)?;
+                let mapped = self.signals.is_mapped(origin);
+                self.job.wait_signal(|| self.awaited(OP, origin), Pace::ANSWER, mapped, completed)?;
             }
             self.groups.posted.borrow_mut().close();
             Ok(())
@@ -147,7 +149,7 @@ impl RawWindow {
         self.check_posted("test")?;
         self.job.progress()?;
         let has_completed = |o: &usize| self.signals.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
-        let all = self.groups.posted.borrow().members().iter().all(has_completed) && self.lists_are_here();
+        let all = self.groups.posted.borrow().members().iter().all(has_completed) && self.has_no_open_lists();
         if all {
             self.note_epoch("exposure epoch", false);
             self.groups.posted.borrow_mut().close();
@@ -160,7 +162,7 @@ impl RawWindow {
 
     /// Whether all operations of this access were copies and are therefore complete.
     #[inline]
-    fn nothing_under_way(&self) -> bool {
+    fn has_only_copies(&self) -> bool {
         let idle = |target: &usize| {
             let t = &self.targets[*target];
             !t.is_busy() && !t.has_failed()
@@ -183,7 +185,7 @@ impl RawWindow {
         for (i, rank) in group.iter().enumerate() {
             self.target(*rank, operation)?;
             if i > 0 && group[..i].contains(rank) {
-                return Err(twice(operation, *rank));
+                return Err(duplicate_rank(operation, *rank));
             }
         }
         Ok(())
@@ -208,6 +210,6 @@ impl RawWindow {
 }
 
 #[cold]
-fn twice(operation: &'static str, rank: usize) -> Error {
-    Error::new(ErrorKind::BadArgument, operation).cause(format!("rank {rank} twice in the group"))
+fn duplicate_rank(operation: &'static str, rank: usize) -> Error {
+    Error::new(ErrorKind::BadArgument, operation).cause(format!("rank {rank} occurs twice in the group"))
 }

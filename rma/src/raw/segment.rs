@@ -8,7 +8,7 @@ use super::{Options, RawWindow};
 
 impl RawWindow {
     /// Allocates a window of `len` zeroed bytes at this rank, which follow the bytes of the previous rank at every
-    /// rank. Collective; lengths may differ. Takes one allgather more than [`allocate`](Self::allocate); rank 0 owns
+    /// rank. Collective; lengths may differ. Takes one more allgather than [`allocate`](Self::allocate); rank 0 owns
     /// the segment.
     ///
     /// # Errors
@@ -18,21 +18,21 @@ impl RawWindow {
             return Self::allocate(team, len, options); // also where a rank's own memory is not mapped, over verbs
         }
         let mut lens = Vec::with_capacity(team.size());
-        for said in coll::allgather(team, &(len as u64).to_le_bytes())? {
-            let bytes = said.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "make a window"))?;
+        for encoded in coll::allgather(team, &(len as u64).to_le_bytes())? {
+            let bytes = encoded.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "create a window"))?;
             lens.push(u64::from_le_bytes(bytes) as usize);
         }
         let total = lens.iter().try_fold(0usize, |sum, len| sum.checked_add(*len));
         let total = total
-            .ok_or_else(|| Error::new(ErrorKind::Limit, "make a window").cause("the sum of the lengths overflows"));
+            .ok_or_else(|| Error::new(ErrorKind::Limit, "create a window").cause("the sum of the lengths overflows"));
         let own = total.map(|total| if team.rank() == 0 { total } else { 0 });
         let mut window = Self::allocate_of(team, own, options, None)?;
         if !window.mapped {
             window.free()?;
-            return Err(Error::new(ErrorKind::Unsupported, "make a shared window")
+            return Err(Error::new(ErrorKind::Unsupported, "create a shared window")
                 .device(team.job().device().capabilities().name)
                 .cause("the ranks of the team do not map each other's memory")
-                .remedy("make it over a team of ranks of one node"));
+                .remedy("create it over a team of ranks of one node"));
         }
         let (first, base) = (window.targets[0].region, window.targets[0].base);
         let mut start = 0;

@@ -1,14 +1,16 @@
-//! The state of a window: of each kind of synchronization, of its operations, and of operations that it serves for
-//! peers.
+//! The state of a window: of each kind of synchronization, of its own operations, and of the operations that it serves
+//! for peers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use farside_core::service::records::Records;
 
 use super::item::{Queued, Request};
 use super::layouts::Planner;
 use super::packed::Listener;
+use super::published::PublishedFlag;
 use super::sgrs::Sgrs;
 use super::target::OpenExposure;
 
@@ -30,23 +32,23 @@ pub(crate) enum Access {
 pub(super) const NO_EPOCH: u64 = u64::MAX;
 
 /// State of fence.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct FenceState {
     /// Number of fences so far.
     pub(super) count: Cell<u64>,
-    /// Number of barriers of closing fences so far. The numbers have no gaps, since signals with even and with odd
-    /// numbers alternate and a mark is read after its number has arrived.
+    /// Number of barriers of closing fences so far. The numbers have no gaps, since signals alternate between cells for
+    /// even and odd numbers and a mark is read after its number has arrived.
     pub(super) barriers: Cell<u64>,
-    /// Number of the fence whose closing part this rank is in; 0 if it is in none.
+    /// Number of the fence that this rank is currently closing; 0 outside of closing calls.
     pub(super) closing: Cell<u64>,
-    /// Number of the fence that opened the epoch of a run whose body this rank is in; 0 if it is in none.
+    /// Number of the fence that opened the epoch of a run whose body this rank is executing; 0 outside of such bodies.
     pub(super) inside: Cell<u64>,
     /// Whether all ranks are known to have reached the last fence.
     pub(super) synchronized: Cell<bool>,
 }
 
 /// State of post, start, complete and wait.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct GroupState {
     /// The targets of the started access epoch.
     pub(super) started: RefCell<Vec<usize>>,
@@ -70,31 +72,34 @@ impl<T: Copy> Drop for Replaced<'_, T> {
 }
 
 /// State of lock, unlock and flush. The state of each lock is in [`super::Target`].
-#[derive(Debug)]
 pub(super) struct LockingState {
     /// This rank's number in the team.
     pub(super) claimant: usize,
     /// Index of the first claim word.
     pub(super) claims: usize,
     /// Whether waiters for a lock join its queue ([`super::lockqueue`]), because not all ranks map the lock words.
-    pub(super) in_line: bool,
+    pub(super) uses_queue: bool,
     /// The target whose lock the current call waits for.
     pub(super) waits_for: Cell<Option<usize>>,
-    /// Whether an attempt to enter a lock is in progress: it may wait for messages, and lets other threads of the
-    /// process call meanwhile.
+    /// Whether an attempt to enter a lock is in progress: it may wait for messages, during which other threads of the
+    /// process may make calls.
     pub(super) entering: Cell<bool>,
-    pub(super) flushes: Cell<u32>,
+    /// Also set by other threads, to make the next flush check the peers.
+    pub(super) flushes: AtomicU32,
 }
 
 /// The operations of the epoch. Operations in progress are tracked in [`super::Target`].
-#[derive(Debug)]
 pub(super) struct OperationState {
     /// Number of operations that are being posted.
     pub(super) posting: Cell<u32>,
-    /// Operations whose target is not ready.
+    /// Operations queued for targets that are not ready.
     pub(super) queue: RefCell<Vec<Queued>>,
-    /// Whether the queue is being processed. Then its operations are in neither buffer, and other threads of the process may
-    /// call, since a start may wait for messages.
+    /// Whether operations wait for their targets to be ready: in the queue, or taken from it to be started.
+    pub(super) queued: PublishedFlag,
+    /// Whether a request was ever posted, or an operation has failed. Mapped windows post no requests.
+    pub(super) requests: PublishedFlag,
+    /// Whether the queue is being processed. Its operations are then in neither buffer; other threads of the process
+    /// may make calls meanwhile, since starting an operation may wait for messages.
     pub(super) starting: Cell<bool>,
     /// Buffer that is swapped with the queue while it is processed.
     pub(super) queue_scratch: RefCell<Vec<Queued>>,
@@ -108,7 +113,11 @@ pub(super) struct OperationState {
     pub(super) copies: RefCell<Vec<Box<[u8]>>>,
     /// Whether stores to mapped memory may still be in this CPU's store buffer.
     pub(super) stored: Cell<bool>,
-    /// Whether packed pieces were sent and no call has waited for them yet.
+    /// Whether this rank may have shares of element locks.
+    pub(super) shares: AtomicBool,
+    /// Whether other threads of this rank may operate on the memory.
+    pub(super) threads: Cell<bool>,
+    /// Whether packed pieces were sent for whose acknowledgements no call has waited yet.
     pub(super) packed: Cell<bool>,
     /// Whether a track may have an error although the window is mapped, so that closing calls must check the tracks.
     pub(super) failed: Cell<bool>,
@@ -119,6 +128,8 @@ impl OperationState {
         Self {
             posting: Cell::new(0),
             queue: RefCell::default(),
+            queued: PublishedFlag::default(),
+            requests: PublishedFlag::default(),
             starting: Cell::new(false),
             queue_scratch: RefCell::default(),
             current_request: RefCell::default(),
@@ -126,16 +137,17 @@ impl OperationState {
             sgrs: None,
             copies: RefCell::default(),
             stored: Cell::new(false),
+            shares: AtomicBool::new(false),
+            threads: Cell::new(false),
             packed: Cell::new(false),
             failed: Cell::new(false),
         }
     }
 }
 
-/// State of operations that a target's CPU applies: at this rank for peers, and at peers for this rank.
-#[derive(Debug)]
+/// State of operations that the target's CPU applies: at this rank for peers, and at peers for this rank.
 pub(super) struct ServedState {
-    /// Receives packed pieces, records and answers for this rank.
+    /// Receives packed pieces, records and replies for this rank.
     pub(super) listener: Listener,
     /// A number that distinguishes this window from others of the team, the same at all ranks.
     pub(super) unique: u64,

@@ -19,9 +19,10 @@ use super::announcement::Announcement;
 use super::element_lock::ElementLock;
 use super::item::Item;
 use super::lockword::Ticket;
+use super::published::Published;
 use super::words::word;
 
-/// The kind of a lock.
+/// The kind of lock.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -29,7 +30,7 @@ use super::words::word;
 /// Job::threads(3, |job| {
 ///     let team = job.world()?;
 ///     let window = LockWindow::<u64>::allocate(&team, 2)?;
-///     // Both elements change together: no other rank sees one without the other.
+///     // Both elements change atomically: no other rank sees one without the other.
 ///     window.lock(LockKind::Exclusive, 0, Assert::empty(), |epoch| {
 ///         let mut both = [0; 2];
 ///         epoch.get_into_blocking(&mut both, 0, 0)?;
@@ -56,34 +57,33 @@ pub enum LockKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockState {
     No,
-    /// Lock was called; the request has not been sent.
+    /// Lock was called, but the request has not been sent.
     Wanted(LockKind),
-    /// A shared lock could not be entered immediately; the next attempt is made by a call that waits.
+    /// A shared lock could not be entered immediately; the next waiting call makes another attempt.
     Deferred,
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
-    /// The ticket is taken, and the rank that lets it in notifies this rank.
-    InLine(LockKind, Ticket),
-    /// This rank is inside by the word, but ranks that are inside by claim may have to leave first.
+    /// The ticket is taken and queued: the rank whose change admits the ticket notifies this rank.
+    Queued(LockKind, Ticket),
+    /// This rank has entered by the word, but may have to wait until ranks that entered by claim have left.
     Draining(LockKind, Ticket),
-    /// This rank is inside by the word.
+    /// This rank holds the lock by the word.
     Inside(LockKind, Ticket),
-    /// This rank is inside by claim.
-    Claimed,
-    /// This rank is inside with `NOCHECK`, without the word.
+    /// This rank holds the lock by claim.
+    Claimed(LockKind),
+    /// This rank uses `NOCHECK` and does not access the word.
     Unchecked,
-    /// This rank is inside exclusively for local access, so operations are refused; by ticket, or by claim if `None`.
+    /// This rank holds the lock exclusively for local access, so operations fail; by ticket, or by claim if `None`.
     Local(Option<Ticket>),
 }
 
-/// Targets that are made when they are first used ([`PeerTable`](farside_core::coll::PeerTable)).
-#[derive(Debug)]
+/// Targets that are created at their first use ([`PeerTable`](farside_core::coll::PeerTable)).
 pub(crate) struct UnusedTargets {
     /// The state of their locks.
     pub(super) lock: Cell<LockState>,
-    /// The announcements of the ranks, once they agree.
+    /// The announcements of the ranks, once they have been exchanged.
     pub(super) announced: OnceCell<Announced>,
-    /// This rank, and its memory if it copies to it.
+    /// This rank, and its memory if puts and gets to it are copies.
     pub(super) own: Option<(usize, (*mut u8, usize))>,
 }
 
@@ -92,19 +92,18 @@ impl UnusedTargets {
         let mut target = Target::new((rank, region));
         target.lock.set(self.lock.get());
         if let Some(announced) = self.announced.get() {
-            target.heed(&announced.read(rank, Announcement::read));
+            target.apply_announcement(&announced.read(rank, Announcement::read));
             self.own.filter(|(me, _)| *me == rank).into_iter().for_each(|(_, own)| target.copy_own(own));
         }
         target
     }
 }
 
-/// A target. The first fields are those of the fast path. A window may have one for each rank, so the state of operations, in
-/// [`Used`], is made when it is first needed: derefs make it.
-#[derive(Debug)]
+/// A target. The first fields are those of the fast path. A window may have a target for each rank, so the state of
+/// operations, in [`Used`], is allocated only at the first dereference.
 pub(crate) struct Target {
     /// The epoch in which this target is ready, that is, exposed or locked.
-    pub(super) ready: Cell<u64>,
+    pub(super) ready: Published,
     /// Byte `i` is at `base + i` for `lo <= i < hi`.
     pub(super) base: *mut u8,
     pub(super) lo: usize,
@@ -112,7 +111,7 @@ pub(crate) struct Target {
     /// Whether this rank can load and store its whole memory although the window is not mapped, so that puts and gets
     /// are copies.
     pub(super) copies: bool,
-    /// Whether this rank's processor may change its mapped memory atomically in every epoch.
+    /// Whether this rank's CPU may execute atomics on its mapped memory in every epoch.
     pub(super) atomics: bool,
     pub(super) elements: ElementLock,
     pub(super) region: RemoteRegion,
@@ -131,36 +130,35 @@ pub(crate) struct Target {
 }
 
 /// The state of operations on a target.
-#[derive(Debug)]
 pub(crate) struct Used {
     /// The remote address of its memory: a rank of the job, the device's handle of a region, and the offset of the
-    /// first byte. It differs from `region` if all memory is one segment.
+    /// first byte. Differs from the target's own region if all memory is one segment.
     pub(super) remote: (u32, u64, usize),
     /// Tracks the requests that are not complete.
     pub(super) track: Rc<Track>,
     /// Whether a request in progress may be something other than a write.
     pub(super) reads: Cell<bool>,
-    /// Numbers of packed pieces sent and unpacked.
+    /// Number of packed pieces sent, and number unpacked by the target.
     pub(super) packed: Cell<u64>,
     pub(super) unpacked: Counter,
-    /// Accumulates that its CPU applies.
+    /// Accumulates that the target's CPU applies.
     pub(super) records: RecordQueue,
-    /// Number of accesses to it that this rank has started, and of exposures that this rank has posted to it.
+    /// Number of accesses to the target that this rank has started, and number of exposures that this rank has posted
+    /// to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
-    /// The last operation, withheld so that it can carry the notification.
+    /// The last operation, withheld to be combined with the notification.
     pub(super) withheld: RefCell<Option<Item>>,
 }
 
 /// The words of a target's signal array for entering its lock by claim ([`super::bias`]).
-#[derive(Debug)]
 pub(super) struct ClaimWords {
     pub(super) bias: NonNull<AtomicU64>,
     pub(super) claim: NonNull<AtomicU64>,
     /// First word of the waiter bits.
     pub(super) waiters: NonNull<AtomicU64>,
-    /// The ticket of this rank's last entry by the lock word, and the number of consecutive entries that count for a
-    /// bias.
+    /// The ticket of this rank's last entry by the lock word, and the streak of consecutive entries that count towards
+    /// a bias.
     pub(super) last: Cell<u64>,
     pub(super) streak: Cell<u32>,
     /// The streak at which the bias is set. It doubles each time.
@@ -181,8 +179,8 @@ impl ClaimWords {
     }
 }
 
-/// The group of the open exposure epoch. Its memory is reused for the next one.
-#[derive(Debug, Default)]
+/// The group of the open exposure epoch. Its memory is reused for the next group.
+#[derive(Default)]
 pub(super) struct OpenExposure {
     open: bool,
     origins: Vec<usize>,
@@ -213,7 +211,7 @@ impl Target {
         let (base, lo, hi) = region.mapped.map_or((std::ptr::null_mut(), 1, 0), |m| (m.base, m.lo, m.hi));
         let atomics = region.mapped.is_none_or(|m| m.atomics);
         Self {
-            ready: Cell::new(0),
+            ready: Published::default(),
             base,
             lo,
             hi,
@@ -263,17 +261,23 @@ impl Deref for Target {
 }
 
 impl Target {
-    /// The state of operations, if there have been any.
+    /// The state of operations, if there has been any operation.
     #[inline]
     pub(super) fn used(&self) -> Option<&Used> {
         self.used.get().map(|used| &**used)
     }
 
-    /// Makes its memory a part of another rank's region.
+    /// Redirects the target's memory to a part of another rank's region.
     pub(super) fn move_to(&mut self, remote: (u32, u64, usize)) {
         let mut used = self.make_used();
         used.remote = remote;
         self.used = OnceCell::from(used);
+    }
+
+    /// Whether this rank holds the target's lock exclusively, so that no other rank accesses its memory.
+    #[inline]
+    pub(super) fn is_locked_exclusively(&self) -> bool {
+        matches!(self.lock.get(), LockState::Inside(LockKind::Exclusive, _) | LockState::Claimed(LockKind::Exclusive))
     }
 
     /// Number of requests in progress.
@@ -309,7 +313,7 @@ impl Target {
         self.used().is_some_and(|used| used.track.open() > 0 || used.packed.get() != used.unpacked.value())
     }
 
-    /// Whether all outstanding operations are writes by the device. Copies to a mapped part of its memory are not
+    /// Whether all outstanding operations are writes by the device. Copies to a mapped part of the memory are not
     /// ordered with messages.
     pub(super) fn has_only_writes(&self) -> bool {
         let only_writes = |used: &Used| {
@@ -325,7 +329,7 @@ impl Target {
         self.has_requests() || self.used().is_some_and(|used| used.records.is_unanswered())
     }
 
-    /// Makes puts and gets to this target copies. The target is this rank itself, with `len` bytes at `base`.
+    /// Turns puts and gets to this target into copies. The target is this rank itself, with `len` bytes at `base`.
     pub(super) fn copy_own(&mut self, (base, len): (*mut u8, usize)) {
         if self.region.mapped.is_none() && !base.is_null() && len == self.region.len {
             (self.base, self.lo, self.hi) = (base, 0, len);
@@ -333,8 +337,8 @@ impl Target {
         }
     }
 
-    /// Stores the announced properties that a rank needs to send to the target.
-    pub(super) fn heed(&mut self, announced: &Announcement) {
+    /// Stores the announced properties of the target that this rank needs in order to send to it.
+    pub(super) fn apply_announcement(&mut self, announced: &Announcement) {
         self.listens = announced.listens;
         self.lists = announced.lists.0;
         self.alignment = announced.served.unwrap_or(0);

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Operations with derived datatypes at origin and target (MPI-4 §12.3). Packed pieces are in [`super::packed`], lists on
-//! both sides in [`super::sgrs`]. As with contiguous operations, the last message of a transfer carries the notification
-//! of the closing call.
+//! Operations with derived datatypes at origin and target (MPI-4 §12.3). Packed pieces are in [`super::packed`], lists
+//! on both sides in [`super::sgrs`]. As with contiguous operations, the notification of the closing call is combined
+//! with the last message of a transfer.
 
 use std::rc::Rc;
 
-use farside_core::device::{Change, code};
+use farside_core::device::{Change, Place, Update, code};
 use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
@@ -17,16 +17,17 @@ use super::{RawWindow, Target};
 use crate::op::{ElementType, Op};
 
 impl RawWindow {
-    /// Sets the scheme of later transfers between datatypes, which is used if possible, also on mapped windows. Meant
-    /// for measurements and tests. [`farside_core::settings::Settings`] has the same option for all windows.
+    /// Sets the scheme of later transfers between datatypes; it is used whenever it is applicable, also on mapped
+    /// windows. Meant for measurements and tests. [`farside_core::settings::Settings`] has the same option for all
+    /// windows.
     pub fn set_transfer(&self, scheme: TransferScheme) {
-        self.operations.planner.ask_for(scheme);
+        self.operations.planner.force_scheme(scheme);
     }
 
     /// Puts the bytes of `origin`, relative to `from`, to those of `at`, relative to byte `offset` of `target`.
-    /// Completes like [`put`](Self::put). Both sides have the same elements in the same order, which is checked by their
-    /// signatures; the receiving side does not contain a byte twice. The datatypes need not outlive the call. Messages of
-    /// a transfer:
+    /// Completes like [`put`](Self::put). Both sides have the same elements in the same order, which is checked by
+    /// their signatures; the receiving side does not contain a byte twice. The datatypes need not outlive the call.
+    /// Messages of a transfer:
     ///
     /// | target | messages |
     /// |---|---|
@@ -35,8 +36,8 @@ impl RawWindow {
     /// | inter-node, target consecutive | one for up to 1024 blocks of the origin |
     /// | inter-node, target not consecutive | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks |
     ///
-    /// Inter-node, if the target enters the runtime before the epoch ends (fence, and start with post), transfers of many
-    /// short blocks use lists on both sides (SGRS).
+    /// Inter-node, if the target enters the runtime before the epoch ends (fence, and start with post), transfers of
+    /// many short blocks use lists on both sides (SGRS).
     ///
     /// # Safety
     /// All bytes of `origin` relative to `from` are valid and not written until the epoch is closed or flushed, or
@@ -79,13 +80,13 @@ impl RawWindow {
     }
 
     /// Accumulates the elements of `origin`, relative to `operand`, into those of `at`, relative to byte `offset` of
-    /// `target`: each atomically, in packed order, and in the order in which this rank issues such operations. Former
+    /// `target`: each atomically, in packed order, and in the order in which this rank issues such operations. Previous
     /// values are written to the elements of the datatype `old`, relative to its address. An element that `at` contains
     /// twice is updated twice. For [`Op::NoOp`] with `old` the operands are not read, and `operand` may be null. One
     /// message, or one record of a message ([`farside_core::service::records`]), for each piece that is consecutive on
     /// all sides.
     ///
-    /// After an error that the target finds (`Misaligned`), the preceding elements in packed order have been updated.
+    /// After an error that the target detects (`Misaligned`), the preceding elements in packed order have been updated.
     ///
     /// # Safety
     /// The contract of [`put_typed`](Self::put_typed) for `operand`, and of [`get_typed`](Self::get_typed) for `old`.
@@ -107,7 +108,7 @@ impl RawWindow {
         self.issue_layouts(target, layouts, None)
     }
 
-    /// Starts a put or a get between layouts: a copy if the target is ready and maps its side.
+    /// Starts a put or a get between layouts, as a copy if the target is ready and its side is mapped.
     #[inline(always)]
     pub(crate) fn transfer_layouts(&self, target: usize, l: Layouts<'_>) -> Result<()> {
         let receiver = if l.action == Action::Put { l.target } else { l.origin };
@@ -139,8 +140,8 @@ impl RawWindow {
         Ok(copied)
     }
 
-    /// The address from which a layout's offsets count, at a target that is ready and whose side is mapped. Also `None`
-    /// for a layout without bytes, and if a scheme is forced.
+    /// The address of offset 0 of a layout, if the target is ready and its side is mapped. Also `None` for an empty
+    /// layout, and if a scheme is forced.
     #[inline(always)]
     fn direct_layout(&self, target: usize, offset: usize, at: &TypeMap) -> Option<*mut u8> {
         let (start, len) = reach(at, offset)?;
@@ -168,20 +169,20 @@ impl RawWindow {
         let current = self.operations.current_request.borrow().clone();
         let request = request.or(current.as_ref());
         if self.ready_or_queued(name, target, request, || Item::Layouts(Rc::new(l.owned())))? {
-            self.carry_out(t, &l, request)?;
+            self.execute_layouts(t, &l, request)?;
         }
         Ok(())
     }
 
     /// Issues an operation between layouts that is not empty and has been checked, to a target that is ready.
-    pub(crate) fn carry_out(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
+    pub(crate) fn execute_layouts(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
         if let Some((update, has_operands)) = l.update {
-            return self.carry_out_update(t, l, update, has_operands);
+            return self.execute_update(t, l, update, has_operands);
         }
         if let Some(attachments) = self.attachments.as_ref().filter(|_| l.attached.is_none()) {
-            return self.carry_out_by_address(attachments, t, l, request);
+            return self.transfer_by_address(attachments, t, l, request);
         }
-        // This also applies to forced schemes, which become copies on mapped windows.
+        // On mapped windows forced schemes end up here too and become copies.
         self.order_stores((l.action != Action::Put, l.action != Action::Get));
         let own = l.attached.is_none();
         let mapped = self.direct_layout(t.team_rank, l.offset, l.target).filter(|_| own);
@@ -211,9 +212,12 @@ impl RawWindow {
                 l.messages(&plan).try_for_each(|message| self.begin(t, message, request))
             }
             Scheme::Generic if unpacks => self.put_packed(t, l, &plan),
-            // This is never planned here, since the memory is not mapped and the target does not unpack.
+            // Unreachable: the planner never chooses these for unmapped memory and a target that does not unpack.
             Scheme::Mapped | Scheme::Generic => {
-                Err(Error::new(ErrorKind::Unsupported, l.action.name()).cause(format!("{:?}", plan.scheme())))
+                Err(Error::new(ErrorKind::Unsupported, l.action.name()).cause(format!(
+                    "the planner chose {:?}, which does not apply to unmapped memory; report this as a bug",
+                    plan.scheme()
+                )))
             }
         }
     }
@@ -224,20 +228,16 @@ impl RawWindow {
         self.stats().add(Kind::Accumulate, len);
         let access = self.enter_elements(t, len == code::element(code))?;
         l.for_each_piece(|operand, old, offset, len| {
+            let at = Place { region: t.region.handle, offset };
+            let update = Update { change: Change::Accumulate { code, operand }, at, len, old };
             // SAFETY: the piece is in the target's mapped memory; the local bytes are valid by the contract of the
             // call.
-            if unsafe { access.apply(code, t.base.wrapping_add(offset), operand, old, len) } {
-                return Ok(());
-            }
-            Err(Error::new(ErrorKind::Misaligned, "accumulate")
-                .rank(self.job.rank())
-                .peer(t.region.peer)
-                .cause(format!("byte {offset} of the window")))
+            unsafe { self.update_mapped(t, &access, l.action.name(), &update, t.base.wrapping_add(offset)) }
         })
     }
 }
 
-/// Makes an accumulate between layouts, after checking its element type.
+/// Issues an accumulate between layouts, after checking its element type.
 pub(crate) fn accumulate<'a>(
     op: Op,
     (operand, origin): (*const u8, &'a TypeMap),
@@ -246,7 +246,7 @@ pub(crate) fn accumulate<'a>(
     at: &'a TypeMap,
 ) -> Result<Layouts<'a>> {
     const OP: &str = "accumulate";
-    // Operands that are not read take the layout of the previous values.
+    // If the operands are not read, the layout of the previous values stands in for theirs.
     let (local, origin) = match old {
         Some(old) if op == Op::NoOp => old,
         _ => (operand.cast_mut(), origin),
@@ -287,6 +287,6 @@ pub fn element_type(named: Named) -> Option<ElementType> {
         Class::Float => &[F32, F64],
         Class::LongDouble | Class::Pair => &[],
     };
-    // Comparing the alignment excludes complex numbers, which have the alignment of one part.
+    // Comparing the alignment excludes complex numbers, which are aligned like their components.
     types.iter().copied().find(|ty| (ty.size(), ty.size()) == (named.size(), named.align()))
 }

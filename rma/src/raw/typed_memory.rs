@@ -30,7 +30,7 @@ pub struct TypedMemory {
     pub base: *mut u8,
 }
 
-// SAFETY: the runs of a type map have the bytes asked for, always at the same offsets.
+// SAFETY: the runs of a type map cover exactly the requested bytes, always at the same offsets.
 unsafe impl Layout for TypedMemory {
     fn packed_len(&self) -> usize {
         self.map.size() as usize

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Accumulates that devices do not have: on pairs, on complex numbers, on elements of more than 8 bytes, or by a
-//! function of the caller.
+//! Accumulates that no device supports: on pairs, on complex numbers, on elements of more than 8 bytes, or by a user
+//! function.
 //!
-//! The origin does them under a lock word of the target that excludes other updates there: it gets the elements,
-//! combines them, and puts them back.
+//! The origin executes them under a lock word of the target that excludes other such updates: it gets the elements,
+//! combines them with the operands, and puts the results.
 
-use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use farside_core::callback::Callback;
 use farside_core::job::Unnotified;
@@ -17,41 +17,16 @@ use super::item::{Request, Update};
 use super::layouts::{Action, Layouts, refused};
 use super::{RawWindow, Target, word};
 
-/// The held lock word of a target. It is released after an error or a panic too, so that other ranks do not wait
-/// forever.
-struct Taken<'a> {
-    window: &'a RawWindow,
-    target: usize,
-    /// The value to subtract from the word; 0 once it is released.
-    mark: Cell<u64>,
-}
-
-impl Taken<'_> {
-    fn give_back(&self) -> Result<()> {
-        let mark = self.mark.take();
-        if mark != 0 {
-            self.window.signals.fetch_add(self.target, word::UPDATE, mark.wrapping_neg())?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        // The word is still held here only after a panic.
-        let _ = self.give_back();
-    }
-}
-
 impl RawWindow {
     /// Applies `update` to the elements of `at`, relative to byte `offset` of `target`, with the operands, if any.
     /// Previous values are written to the elements of `old`. Complete on return if the target is ready, else after the
-    /// call that closes the epoch or flushes. A target without an agent (a window without locks) must enter the runtime
-    /// before it completes.
+    /// call that closes the epoch or flushes. If the target has no agent (a window without locks), the update completes
+    /// only after the target has entered the runtime.
     ///
     /// Updates of one target are atomic with each other, each as a whole, and in the order in which a rank issues them.
     /// They are not atomic with accumulates, so an element must not be the target of both. Messages: two on a lock word
-    /// of the target (and one for each failed attempt to take it), a get, a put; none on mapped windows.
+    /// of the target (and one for each failed attempt to take it) unless this rank has locked the target exclusively, a
+    /// get, a put; none on mapped windows.
     ///
     /// # Safety
     /// The contract of [`put_typed`](Self::put_typed) for the operands, and of [`get_typed`](Self::get_typed) for
@@ -74,16 +49,16 @@ impl RawWindow {
         update.array.check_elements(at).map_err(|e| blamed(refused(name, &e)))?;
         if update.array.true_lb() < 0 || update.array.true_ub() > update.len as i64 {
             let e = Error::new(ErrorKind::BadArgument, name);
-            return Err(blamed(e.cause("the array has elements outside its bytes")));
+            return Err(blamed(e.cause("the datatype has elements outside the operand array")));
         }
-        // If there are no operands, the origin's side has the datatype of the target.
+        // Without operands, the origin's side takes the datatype of the target.
         let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
         let layouts = Layouts::new(action, local, origin, offset, at);
         let update = Some((update, operands.is_some()));
         self.issue_layouts(target, Layouts { old, update, ..layouts }, None)
     }
 
-    pub(super) fn carry_out_update(
+    pub(super) fn execute_update(
         &self,
         t: &Target,
         l: &Layouts<'_>,
@@ -95,6 +70,10 @@ impl RawWindow {
             self.send_earlier(t, &before, None);
         }
         self.settle(t.team_rank)?;
+        let alone = || self.update_exclusively(t, l, update, has_operands);
+        if t.is_locked_exclusively() {
+            return alone();
+        }
         let mark = self.team.rank() as u64 + 1;
         // A rank that releases the word notifies no waiter, so this wait must poll.
         let awaited = || self.awaited(l.action.name(), t.team_rank);
@@ -102,13 +81,14 @@ impl RawWindow {
             let holder = self.signals.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
             Ok((holder == 0).then_some(()))
         })?;
-        let taken = Taken { window: self, target: t.team_rank, mark: Cell::new(mark) };
-        let done = self.update_alone(t, l, update, has_operands);
-        taken.give_back().and(done)
+        // The word is also released after an error or a panic, so that other ranks do not wait forever.
+        let done = catch_unwind(AssertUnwindSafe(alone));
+        let released = self.signals.fetch_add(t.team_rank, word::UPDATE, mark.wrapping_neg());
+        done.unwrap_or_else(|panic| resume_unwind(panic)).and(released.map(drop))
     }
 
-    /// Does the update while the word is held.
-    fn update_alone(&self, t: &Target, l: &Layouts<'_>, update: &Update, has_operands: bool) -> Result<()> {
+    /// Executes the update while the word is held.
+    fn update_exclusively(&self, t: &Target, l: &Layouts<'_>, update: &Update, has_operands: bool) -> Result<()> {
         let mut elements = zeroed(update.len, l.action.name())?;
         let refused = |e| refused(l.action.name(), &e);
         self.transfer_blocking(t, l, Action::Get, elements.as_mut_ptr(), &update.array)?;
@@ -142,7 +122,7 @@ impl RawWindow {
     ) -> Result<()> {
         let request = Request::new();
         let transfer = Layouts { attached: l.attached, ..Layouts::new(action, local, array, l.offset, l.target) };
-        let issued = self.carry_out(t, &transfer, Some(&request));
+        let issued = self.execute_layouts(t, &transfer, Some(&request));
         let waited = issued.and_then(|()| self.job.wait(action.name(), || Ok(request.done().then_some(()))));
         if waited.is_err() {
             request.cancel(&self.job);

@@ -2,6 +2,7 @@
 //! An untyped window: its state, and the operations on mapped memory.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -19,7 +20,8 @@ use super::address::Attachments;
 use super::item::Item;
 use super::job_end::WindowEnd;
 use super::orphans::Orphans;
-use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
+use super::published::{CurrentAccess, Handles, Published};
+use super::state::{FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::{Target, UnusedTargets};
 use crate::elements::{WindowElement, range_text};
 
@@ -51,8 +53,8 @@ impl Default for Options {
     }
 }
 
-/// An untyped window. Creation and [`free`](Self::free) are collective; dropping it is not: peers that still use it
-/// access memory that this rank no longer uses, or get an error.
+/// An untyped window. Creation and [`free`](Self::free) are collective; dropping it is not: peers that still use the
+/// window access memory that this rank no longer uses, or get an error.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -66,14 +68,13 @@ impl Default for Options {
 ///     // SAFETY: `data` is valid and not written until the next fence.
 ///     unsafe { window.put(data.as_ptr(), data.len(), 1 - team.rank(), 8) }?;
 ///     window.fence(Assert::NOSUCCEED)?;
-///     // SAFETY: 16 bytes of this rank, to which no other rank writes now.
+///     // SAFETY: 16 bytes of this rank's memory, which no other rank writes concurrently.
 ///     let own = unsafe { std::slice::from_raw_parts(window.base(), 16) };
 ///     assert_eq!(own[8..12], [1, 2, 3, 0]);
 ///     window.free()
 /// })?;
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct RawWindow {
     pub(super) job: Job,
     pub(super) team: Team,
@@ -84,18 +85,18 @@ pub struct RawWindow {
     pub(super) account: Option<Account>,
     /// Changed only by [`WindowEnd::change`].
     pub(super) targets: PeerTable<Target>,
-    /// How targets are made that are first used later.
+    /// Creates targets at their first use.
     pub(super) unused: Rc<UnusedTargets>,
     pub(super) options: Options,
-    /// The type of the elements, if the window has one.
+    /// The element type, if the window has one.
     pub(super) element: Option<WindowElement>,
     /// Whether every rank maps the whole memory and the signal arrays of all targets.
     pub(super) mapped: bool,
     /// The attached regions of a dynamic window, whose offsets are addresses; `None` for other windows.
     pub(super) attachments: Option<Rc<Attachments>>,
-    pub(super) access: Cell<Access>,
+    pub(super) access: CurrentAccess,
     /// Number of the access epoch; [`NO_EPOCH`] outside of one.
-    pub(super) epoch: Cell<u64>,
+    pub(super) epoch: Published,
     pub(super) last_epoch: Cell<u64>,
     pub(super) fencing: FenceState,
     pub(super) groups: GroupState,
@@ -110,14 +111,23 @@ pub struct RawWindow {
     pub(crate) orphans: RefCell<Orphans>,
     /// Whether operations that read this rank's own memory may be in progress.
     pub(crate) own_in_use: Cell<bool>,
-    /// Whether a slice of this rank's memory is lent out.
-    pub(crate) lent: Cell<bool>,
-    /// Whether operations in progress have been abandoned, so that a request may seem complete although it is not.
+    /// Whether a slice of this rank's memory is borrowed for local access.
+    pub(crate) borrowed: Cell<bool>,
+    /// Counts the handles by which other threads of this rank access the memory.
+    pub(super) handles: Handles,
+    /// Whether operations in progress have been abandoned, after which a request may appear complete although it is
+    /// not.
     pub(super) lost: Cell<bool>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
     /// Whether the window is broken or released, or the job has ended.
     pub(super) end: Rc<WindowEnd>,
+}
+
+impl fmt::Debug for RawWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawWindow").field("team", &self.team).field("access", &self.access).finish_non_exhaustive()
+    }
 }
 
 impl RawWindow {
@@ -218,7 +228,7 @@ impl RawWindow {
 
     #[inline(always)]
     pub(crate) fn stats(&self) -> &Stats {
-        // SAFETY: the device keeps its counters in place as long as the job lives, of which `self` holds a handle.
+        // SAFETY: the device's counters are not moved while the job lives, of which `self` holds a handle.
         unsafe { self.stats.as_ref() }
     }
 
@@ -226,7 +236,7 @@ impl RawWindow {
     pub(crate) fn target(&self, rank: usize, operation: &'static str) -> Result<&Target> {
         match self.targets.get(rank) {
             Some(t) => Ok(t),
-            None => self.other_target(rank, operation),
+            None => self.lazy_target(rank, operation),
         }
     }
 
@@ -236,7 +246,7 @@ impl RawWindow {
         self.direct_at(self.targets.get(target)?, offset, len)
     }
 
-    /// [`direct`](Self::direct), also for a target that was made later.
+    /// [`direct`](Self::direct), also for a target that is created at its first use.
     #[inline(always)]
     pub(super) fn direct_at(&self, t: &Target, offset: usize, len: usize) -> Option<*mut u8> {
         if let Some(last) = t.hi.checked_sub(len)
@@ -250,7 +260,7 @@ impl RawWindow {
         self.direct_attached(t, offset, len)
     }
 
-    /// [`direct`](Self::direct) for attached memory. Not inlined, so that the path for other memory stays short.
+    /// [`direct`](Self::direct) for attached memory. Not inlined, to keep the path for other memory short.
     #[cold]
     #[inline(never)]
     fn direct_attached(&self, t: &Target, address: usize, len: usize) -> Option<*mut u8> {
@@ -258,9 +268,9 @@ impl RawWindow {
         attachments.direct(t.team_rank, address, len)
     }
 
-    /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the
-    /// window is mapped and the target ready; it is complete at the target after the call that closes the
-    /// epoch or flushes. One message; on mapped windows a copy.
+    /// Puts `len` bytes to byte `offset` of `target`. The buffer may still be read after the call, unless the window is
+    /// mapped and the target ready; the put is complete at the target after the call that closes the epoch or flushes.
+    /// One message; on mapped windows a copy.
     ///
     /// # Safety
     /// `from` is valid for `len` bytes, and not written, until the epoch is closed or flushed, or
@@ -292,15 +302,15 @@ impl RawWindow {
         true
     }
 
-    /// Puts bytes `range` of this rank's own memory to byte `offset` of `target`. Peers may write to them meanwhile.
+    /// Puts bytes `range` of this rank's own memory to byte `offset` of `target`. Peers may write to them concurrently.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory; `WrongEpoch` while the memory
-    /// is lent for local access.
+    /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory; `WrongEpoch` while the
+    /// memory is borrowed for local access.
     pub fn put_own(&self, range: Range<usize>, target: usize, offset: usize) -> Result<()> {
-        const OP: &str = "put own memory";
+        const OP: &str = "put from window memory";
         self.job.running(OP)?;
-        self.check_not_lent(OP)?;
+        self.check_not_borrowed(OP)?;
         if range.start > range.end || range.end > self.own.len {
             return Err(Error::new(ErrorKind::OutOfRange, OP).rank(self.job.rank()).cause(range_text(
                 self.element,
@@ -329,19 +339,19 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Checks that this rank's memory is not lent for exclusive local access.
+    /// Checks that this rank's memory is not borrowed for exclusive local access.
     ///
     /// # Errors
     /// `WrongEpoch`.
     #[inline]
-    pub(crate) fn check_not_lent(&self, operation: &'static str) -> Result<()> {
-        if !self.lent.get() {
+    pub(crate) fn check_not_borrowed(&self, operation: &'static str) -> Result<()> {
+        if !self.borrowed.get() {
             return Ok(());
         }
-        Err(self.wrong_epoch(operation, "this rank's memory is lent for exclusive local access"))
+        Err(self.wrong_epoch(operation, "this rank's memory is borrowed for exclusive local access"))
     }
 
-    /// Puts one value, which need not outlive the call.
+    /// Puts one value; the reference need not outlive the call.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -358,7 +368,7 @@ impl RawWindow {
     }
 
     /// Gets `len` bytes from byte `offset` of `target`; they have arrived after the call that closes the epoch or
-    /// flushes. One message and its answer; on mapped windows a copy.
+    /// flushes. One message and its reply; on mapped windows a copy.
     ///
     /// # Safety
     /// `into` is valid for `len` bytes, and not accessed otherwise, for as long as [`put`](Self::put) demands.
@@ -404,7 +414,7 @@ impl RawWindow {
 impl Drop for RawWindow {
     fn drop(&mut self) {
         if let Err(e) = self.release() {
-            tracing::error!("the memory of a window was not given back: {e}");
+            tracing::error!("failed to release the memory of a window: {e}");
         }
     }
 }

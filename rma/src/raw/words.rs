@@ -1,6 +1,6 @@
 //! The words of a window's signal array.
 
-/// Cells of the signal array, one cache line for each peer.
+/// Cells of the signal array; each peer has one cache line of them.
 pub(crate) mod cell {
     /// Number of the last barrier of a closing fence for which the peer has notified this rank.
     pub(crate) const FENCE: usize = 0;
@@ -22,12 +22,13 @@ pub(crate) mod word {
     pub(crate) const BIAS: usize = 2;
     /// The origin's rank plus one during an accumulate that no device operation implements, otherwise 0.
     pub(crate) const UPDATE: usize = 3;
-    /// The rank that was last to enter by the lock word, plus one. Used only for the bill.
+    /// The rank that last entered by the lock word, plus one. Used only for the bill.
     pub(crate) const HOLDER: usize = 4;
     /// The element lock (see `element_lock.rs`), on a window that all ranks map.
     pub(crate) const ELEMENTS: usize = 5;
-    /// First of the words with a bit for each rank that sleeps until another word of this rank changes. If locks may
-    /// be used, one claim word for each rank follows. If words are not mapped, the claim word of a target tells this
-    /// rank that its turn may have come there, and its line also has the entries of waiters (see `lockqueue.rs`).
+    /// First of the words with one bit for each rank that sleeps until another word of this rank changes. If locks may
+    /// be used, one claim word for each rank follows. If words are not mapped, this rank's claim word for a target is
+    /// set when this rank may be able to enter that target's lock, and its line also holds the queue entries of waiters
+    /// (see `lockqueue.rs`).
     pub(crate) const WAITERS: usize = 6;
 }

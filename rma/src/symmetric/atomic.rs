@@ -1,17 +1,18 @@
 #![allow(unsafe_code)]
 //! Elements of symmetric memory as atomics, with the names of `std::sync::atomic`.
 
+use std::marker::PhantomData;
+
 use farside_core::{Located, Result, located};
 
 use super::Symmetric;
 use super::context::Context;
-use crate::elements::bytes;
 use crate::op::{CasElement, Element, Op};
 use crate::pending::{Fetched, Pending};
 
-/// One element at one rank. All its operations are atomic with each other and with accumulates, from every rank. Those
-/// that return a value are complete on return; the others are complete with [`quiet`](Symmetric::quiet). Each of them is
-/// ordered after the earlier ones of this rank on the same element.
+/// One element at one rank. All its operations are atomic with respect to each other and to accumulates, from every
+/// rank. Those that return a value are complete on return; the others are completed by [`quiet`](Symmetric::quiet).
+/// Operations of one rank on the same element are ordered.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -21,7 +22,7 @@ use crate::pending::{Fetched, Pending};
 ///     let words = Symmetric::<u32>::allocate(&team, 2)?;
 ///     let (counter, leader) = (words.atomic(1, 0)?, words.atomic(1, 1)?);
 ///     counter.add(5)?;
-///     // The first rank becomes the leader; the others learn which one it is.
+///     // The first rank to arrive becomes the leader; the others find its number.
 ///     let me = team.rank() as u32 + 1;
 ///     let leads = leader.compare_exchange(0, me)?.is_ok();
 ///     words.barrier()?;
@@ -31,21 +32,99 @@ use crate::pending::{Fetched, Pending};
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Atomic<'a, T: Element> {
-    table: &'a Symmetric<T>,
+pub struct Atomic<'a, T: Element, M: AtomicMemory<T> = Symmetric<T>> {
+    table: &'a M,
     rank: usize,
-    offset: usize,
+    at: usize,
+    element: PhantomData<T>,
 }
 
-impl<T: Element> Clone for Atomic<'_, T> {
+impl<T: Element, M: AtomicMemory<T>> Clone for Atomic<'_, T, M> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Element> Copy for Atomic<'_, T> {}
+impl<T: Element, M: AtomicMemory<T>> Copy for Atomic<'_, T, M> {}
 
-/// Methods that fetch, and those that do not.
+/// Memory on which atomics operate: [`Symmetric`], or [`SharedElements`](crate::SharedElements) for several threads.
+pub trait AtomicMemory<T: Element> {
+    /// Checks that `rank` has an element `at`.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`.
+    #[doc(hidden)]
+    fn check_element(&self, name: &'static str, rank: usize, at: usize) -> Result<()>;
+
+    /// Applies `op` to an element, and returns its previous value.
+    ///
+    /// # Errors
+    /// Those of [`Atomic::swap`].
+    #[doc(hidden)]
+    fn fetch(&self, op: Op, operand: T, rank: usize, at: usize) -> Result<T>;
+
+    /// Applies `op` to an element.
+    ///
+    /// # Errors
+    /// Those of [`Atomic::swap`].
+    #[doc(hidden)]
+    fn update(&self, op: Op, operand: T, rank: usize, at: usize) -> Result<()>;
+
+    /// Writes `new` if the element is `current`; returns its previous value.
+    ///
+    /// # Errors
+    /// Those of [`Atomic::swap`].
+    #[doc(hidden)]
+    fn compare_and_swap(&self, current: T, new: T, rank: usize, at: usize) -> Result<T>
+    where
+        T: CasElement;
+}
+
+impl<T: Element> AtomicMemory<T> for Symmetric<T> {
+    #[inline]
+    fn check_element(&self, name: &'static str, rank: usize, at: usize) -> Result<()> {
+        self.raw().check_element(name, rank, at, self.len())
+    }
+
+    #[inline]
+    #[track_caller]
+    fn fetch(&self, op: Op, operand: T, rank: usize, at: usize) -> Result<T> {
+        let (raw, mut old, offset) = (self.raw(), T::zeroed(), at * size_of::<T>());
+        let (from, into) = (&raw const operand, &raw mut old);
+        // SAFETY: both are live during the call, and `blocking` completes or abandons the operation.
+        unsafe {
+            if !raw.try_accumulate(op, from, into, rank, offset) {
+                raw.blocking(rank, |raw| raw.accumulate(op, from, into, 1, rank, offset)).located()?;
+            }
+        }
+        Ok(old)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn update(&self, op: Op, operand: T, rank: usize, at: usize) -> Result<()> {
+        self.raw().accumulate_value(op, operand, rank, at * size_of::<T>()).located()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn compare_and_swap(&self, current: T, new: T, rank: usize, at: usize) -> Result<T>
+    where
+        T: CasElement,
+    {
+        let (raw, mut old, offset) = (self.raw(), T::zeroed(), at * size_of::<T>());
+        let into = &raw mut old;
+        // SAFETY: the result is live during the call, and `blocking` completes or abandons the operation.
+        unsafe {
+            if !raw.try_compare_and_swap(current, new, into, rank, offset) {
+                raw.blocking(rank, |raw| raw.compare_and_swap(current, new, into, rank, offset)).located()?;
+            }
+        }
+        Ok(old)
+    }
+}
+
+/// Defines a fetching and a non-fetching method for each operation.
 macro_rules! operations {
     ($($fetch:ident, $update:ident: $op:ident, $what:literal;)*) => {$(
         #[doc = concat!($what, ", and returns the previous value.")]
@@ -66,30 +145,22 @@ macro_rules! operations {
         #[inline]
         #[track_caller]
         pub fn $update(&self, value: T) -> Result<()> {
-            self.table.raw().accumulate_value(Op::$op, value, self.rank, self.offset).located()
+            self.table.update(Op::$op, value, self.rank, self.at)
         }
     )*};
 }
 
-impl<'a, T: Element> Atomic<'a, T> {
+impl<'a, T: Element, M: AtomicMemory<T>> Atomic<'a, T, M> {
     #[inline]
-    pub(super) fn new(table: &'a Symmetric<T>, rank: usize, at: usize) -> Result<Self> {
-        table.raw().check_element("atomic operation", rank, at, table.len())?;
-        Ok(Self { table, rank, offset: bytes::<T>(at)? })
+    pub(crate) fn new(table: &'a M, rank: usize, at: usize) -> Result<Self> {
+        table.check_element("atomic operation", rank, at)?;
+        Ok(Self { table, rank, at, element: PhantomData })
     }
 
     #[inline]
     #[track_caller]
     fn fetch(&self, op: Op, operand: T) -> Result<T> {
-        let (raw, mut old) = (self.table.raw(), T::zeroed());
-        let (from, into) = (&raw const operand, &raw mut old);
-        // SAFETY: both are live during the call, and `now` completes or abandons the operation.
-        unsafe {
-            if !raw.try_accumulate(op, from, into, self.rank, self.offset) {
-                raw.now(self.rank, |raw| raw.accumulate(op, from, into, 1, self.rank, self.offset)).located()?;
-            }
-        }
-        Ok(old)
+        self.table.fetch(op, operand, self.rank, self.at)
     }
 
     operations! {
@@ -132,18 +203,11 @@ impl<'a, T: Element> Atomic<'a, T> {
     where
         T: CasElement,
     {
-        let (raw, mut old) = (self.table.raw(), T::zeroed());
-        let into = &raw mut old;
-        // SAFETY: the result is live during the call, and `now` completes or abandons the operation.
-        unsafe {
-            if !raw.try_compare_and_swap(current, new, into, self.rank, self.offset) {
-                raw.now(self.rank, |raw| raw.compare_and_swap(current, new, into, self.rank, self.offset)).located()?;
-            }
-        }
+        let old = self.table.compare_and_swap(current, new, self.rank, self.at)?;
         Ok(if old == current { Ok(old) } else { Err(old) })
     }
 
-    /// Reads the element and writes the result of `f`, and repeats this until no other rank has changed it meanwhile.
+    /// Reads the element and replaces it by the result of `f`, retrying if another rank has changed it in between.
     /// Returns the previous value: `Ok` if `f` returned a new one, `Err` if it returned `None`. One compare-and-swap
     /// for each attempt.
     ///
@@ -181,8 +245,14 @@ impl<'a, T: Element> Atomic<'a, T> {
             Ok(Err(current))
         })
     }
+}
 
-    /// Starts to apply `op`; the handle gives the previous value.
+impl<T: Element> Atomic<'_, T> {
+    fn offset(&self) -> usize {
+        self.at * size_of::<T>()
+    }
+
+    /// Starts to apply `op`; the handle returns the previous value.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
@@ -204,11 +274,11 @@ impl<'a, T: Element> Atomic<'a, T> {
     fn fetch_within(&self, op: Op, value: T, context: Option<&Context>) -> Result<Pending<Fetched<T>>> {
         located(|| {
             let note = Context::note(context, &self.table.raw, self.rank);
-            Pending::fetch(&self.table.raw, op, value, (self.rank, self.offset), note)
+            Pending::fetch(&self.table.raw, op, value, (self.rank, self.offset()), note)
         })
     }
 
-    /// Starts a compare-and-swap; the handle gives the previous value.
+    /// Starts a compare-and-swap; the handle returns the previous value.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
@@ -217,6 +287,6 @@ impl<'a, T: Element> Atomic<'a, T> {
     where
         T: CasElement,
     {
-        located(|| Pending::compare_and_swap(&self.table.raw, (current, new), (self.rank, self.offset), |_| ()))
+        located(|| Pending::compare_and_swap(&self.table.raw, (current, new), (self.rank, self.offset()), |_| ()))
     }
 }

@@ -1,4 +1,4 @@
-//! Contexts: operations that are completed independently of others.
+//! Contexts: sets of operations that are completed independently of other operations.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -41,12 +41,12 @@ pub struct Context {
 #[derive(Debug, Default)]
 struct Open {
     operations: Vec<(Rc<RawWindow>, usize, Request)>,
-    /// Length of the list at which complete operations are removed.
+    /// Length of the list at which completed operations are removed.
     most: usize,
 }
 
 impl Context {
-    /// A context without operations. Sends nothing.
+    /// Creates a context without operations. Sends nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -82,7 +82,7 @@ impl Context {
         located(|| from.transfer(Transfer::Get, into, rank, at, Some(self)))
     }
 
-    /// A function that counts an operation in a context, if there is one.
+    /// A closure that adds an operation to a context, if there is one.
     pub(super) fn note<'a>(
         context: Option<&'a Self>,
         window: &'a Rc<RawWindow>,
@@ -91,7 +91,7 @@ impl Context {
         move |request| context.into_iter().for_each(|context| context.add(window, target, request))
     }
 
-    /// Counts an operation that is in progress.
+    /// Adds an operation in progress.
     fn add(&self, window: &Rc<RawWindow>, target: usize, request: &Request) {
         let mut open = self.open.borrow_mut();
         if open.operations.len() >= open.most {
@@ -105,7 +105,7 @@ impl Context {
     /// Completes the operations of the context at their targets. No message.
     ///
     /// # Errors
-    /// The first error of an operation; `PeerLost`. The context then has no operations any more.
+    /// The first error of an operation; `PeerLost`. The context is then empty.
     #[track_caller]
     pub fn quiet(&self) -> Result<()> {
         located(|| {

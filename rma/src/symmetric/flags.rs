@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Flags: words that other ranks set and add to, and for which their own rank waits.
+//! Flags: words that other ranks set or add to, and on which their own rank waits.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,6 +14,7 @@ use farside_core::{Error, ErrorKind, Located, Result, Team, located};
 
 use super::Symmetric;
 use crate::collectives::poll_of;
+use crate::raw::RawWindow;
 
 /// A condition on a flag.
 ///
@@ -75,8 +76,8 @@ conditions! {
 }
 
 /// `count` words at every rank of a team, zero at first. Other ranks set them and add to them, and wake the waiting
-/// rank. A rank that sees a value also sees everything that the rank which set it has put there before (if memory is
-/// not mapped, atomics only if they precede a [`quiet`](Symmetric::quiet)).
+/// rank. A rank that sees a value also sees all data that the setting rank has previously put there (if memory is not
+/// mapped, atomics only if they precede a [`quiet`](Symmetric::quiet)).
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -84,7 +85,7 @@ conditions! {
 /// Job::threads(3, |job| {
 ///     let team = job.world()?;
 ///     let flags = Flags::allocate(&team, 2)?;
-///     // Every rank counts at rank 0, which waits for all of them and releases them.
+///     // Every rank adds to a counter at rank 0, which waits for all ranks and then releases them.
 ///     flags.add(0, 0, 1)?;
 ///     if team.rank() == 0 {
 ///         flags.wait_until(0, ge(3))?;
@@ -99,7 +100,7 @@ conditions! {
 pub struct Flags {
     table: Symmetric<u64>,
     count: usize,
-    /// Number of additions of this rank, for the word that wakes a peer.
+    /// Number of additions by this rank; it is written to the word that wakes a peer.
     added: Cell<u64>,
 }
 
@@ -113,7 +114,7 @@ impl Flags {
     #[track_caller]
     pub fn allocate(team: &Team, count: usize) -> Result<Self> {
         located(|| {
-            // One more word is needed: an addition sets it to wake its target.
+            // One hidden word more, which an addition sets to wake its target.
             let mut table = Symmetric::allocate_as(team, count, "flags", 1)?;
             table.watch_signals();
             Ok(Self { table, count, added: Cell::new(0) })
@@ -127,6 +128,11 @@ impl Flags {
     #[track_caller]
     pub fn free(self) -> Result<()> {
         located(|| self.table.free())
+    }
+
+    #[inline]
+    pub(super) fn raw(&self) -> &RawWindow {
+        self.table.raw()
     }
 
     /// Number of flags at each rank.
@@ -147,7 +153,8 @@ impl Flags {
         self.table.team()
     }
 
-    /// Checks that data of an array of `team` may be followed by these flags: then both take the same path.
+    /// Checks that a put to an array of `team` may be notified by these flags: both must use the same path to be
+    /// ordered.
     #[inline]
     pub(super) fn check_team(&self, team: &Team) -> Result<()> {
         if self.team().context() == team.context() { Ok(()) } else { Err(self.other_team()) }
@@ -163,7 +170,7 @@ impl Flags {
 
     #[inline]
     pub(super) fn check(&self, rank: usize, index: usize) -> Result<usize> {
-        self.table.raw().check_element("address a flag", rank, index, self.count)?;
+        self.raw().check_element("address a flag", rank, index, self.count)?;
         Ok(8 * index)
     }
 
@@ -176,7 +183,7 @@ impl Flags {
     #[inline]
     #[track_caller]
     pub fn set(&self, rank: usize, index: usize, value: u64) -> Result<()> {
-        let raw = self.table.raw();
+        let raw = self.raw();
         raw.signal(rank, self.check(rank, index).located()?, value).located()?;
         if rank == self.team().rank() {
             raw.job().wake_futures();
@@ -184,7 +191,7 @@ impl Flags {
         Ok(())
     }
 
-    /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its answer;
+    /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its reply;
     /// an atomic if memory is mapped.
     ///
     /// # Errors
@@ -194,10 +201,10 @@ impl Flags {
     pub fn add(&self, rank: usize, index: usize, value: u64) -> Result<()> {
         let offset = self.check(rank, index).located()?;
         self.added.set(self.added.get() + 1);
-        self.table.raw().signal_add(rank, offset, value, (8 * self.count, self.added.get())).located()
+        self.raw().signal_add(rank, offset, value, (8 * self.count, self.added.get())).located()
     }
 
-    /// The value of this rank's flag `index`.
+    /// Returns the value of this rank's flag `index`.
     ///
     /// # Errors
     /// `OutOfRange`.
@@ -228,7 +235,7 @@ impl Flags {
         let offset = self.check(self.team().rank(), index)?;
         // SAFETY: an aligned word of this rank's own memory, which lives as long as the array and is accessed as an atomic
         // and by devices. Acquire in `get` pairs with the Release of `set`, or with the device's ordering of writes.
-        Ok(unsafe { AtomicU64::from_ptr(self.table.raw().base().add(offset).cast()) })
+        Ok(unsafe { AtomicU64::from_ptr(self.raw().base().add(offset).cast()) })
     }
 
     fn words(&self, range: &Range<usize>) -> Result<Vec<&AtomicU64>> {
@@ -236,7 +243,7 @@ impl Flags {
     }
 
     fn awaited(&self) -> Awaited {
-        Awaited { account: self.table.raw().account(), ..Awaited::unknown(WAIT) }
+        Awaited { account: self.raw().account(), ..Awaited::unknown(WAIT) }
     }
 
     /// Waits until flag `index` of this rank meets the condition, and returns its value.
@@ -255,7 +262,7 @@ impl Flags {
             condition.holds(seen.get())
         };
         if !holds() {
-            self.team().job().wait_signal(|| self.awaited(), Pace::ANSWER, holds).located()?;
+            self.team().job().wait_signal(|| self.awaited(), Pace::ANSWER, self.raw().is_mapped(), holds).located()?;
         }
         Ok(seen.get())
     }
@@ -268,7 +275,7 @@ impl Flags {
     /// Job::threads(3, |job| {
     ///     let team = job.world()?;
     ///     let flags = Flags::allocate(&team, 3)?;
-    ///     // A flag for each rank; rank 0 serves the others in the order in which they come.
+    ///     // A flag for each rank; rank 0 serves the others in the order of arrival.
     ///     if team.rank() > 0 {
     ///         flags.set(0, team.rank(), 1)?;
     ///     } else {
@@ -290,7 +297,7 @@ impl Flags {
     pub fn wait_any(&self, range: Range<usize>, condition: Condition) -> Result<usize> {
         located(|| {
             if range.is_empty() {
-                return Err(Error::new(ErrorKind::BadArgument, WAIT).cause("no flag is given"));
+                return Err(Error::new(ErrorKind::BadArgument, WAIT).cause("the list of flags is empty"));
             }
             let words = self.words(&range)?;
             // Acquire: pairs with the Release of `set`.

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! Symmetric memory, as in OpenSHMEM: arrays of the same length at every rank of a team, which are always open. There are
-//! no epochs; operations are complete on return, or started and completed by [`quiet`](Symmetric::quiet).
+//! Symmetric memory, as in OpenSHMEM: arrays of the same length at every rank of a team that are accessible at any
+//! time. There are no epochs; operations are complete on return, or are nonblocking and completed by
+//! [`quiet`](Symmetric::quiet).
 //!
 //! | call | messages where memory is mapped | else | complete |
 //! |---|---|---|---|
@@ -14,10 +15,11 @@
 //! | `fence` | none | none; waits for answers | |
 //! | `barrier` | ⌈log2 P⌉ signals | ⌈log2 P⌉ signals | |
 
-mod atomic;
+pub(crate) mod atomic;
 mod context;
 mod flags;
 mod selected;
+mod shared_flags;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -38,8 +40,9 @@ use crate::shared_window::SharedSlice;
 pub use atomic::Atomic;
 pub use context::Context;
 pub use flags::{Condition, Flags, Until, eq, ge, gt, le, lt, ne};
+pub use shared_flags::SharedFlags;
 
-/// An array of `len` elements at every rank of a team, which all ranks access at any time.
+/// An array of `len` elements at every rank of a team, which all ranks may access at any time.
 ///
 /// Elements are any [`Pod`] type: numbers, structs, arrays. Atomics take the numbers ([`Element`]).
 ///
@@ -63,7 +66,7 @@ pub use flags::{Condition, Flags, Until, eq, ge, gt, le, lt, ne};
 /// ```
 #[derive(Debug)]
 pub struct Symmetric<T: Pod> {
-    // This field is first, so that compiler errors name it.
+    // First field, so that compiler errors about `Send` name it.
     _thread: OneThread,
     raw: Rc<RawWindow>,
     len: usize,
@@ -82,13 +85,13 @@ impl<T: Pod> Symmetric<T> {
         located(|| Self::allocate_as(team, len, "symmetric memory", 0))
     }
 
-    /// Like [`allocate`](Self::allocate), for the memory of an object that uses the last `hidden` elements itself.
+    /// Like [`allocate`](Self::allocate), for an object that reserves the last `hidden` elements for itself.
     fn allocate_as(team: &Team, count: usize, object: &'static str, hidden: usize) -> Result<Self> {
         let len = count.saturating_add(hidden);
         let element = WindowElement::of::<T>(object);
         let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(element))?;
         let lens: Vec<usize> = (0..team.size()).map(|rank| raw.len_at(rank)).collect::<Result<_>>()?;
-        // Every rank compares the same lengths, so all ranks fail or none.
+        // Every rank compares the same lengths, so either all ranks fail or none.
         if let Some(other) = (0..lens.len()).find(|rank| lens[*rank] != lens[0]) {
             let by = if other == team.rank() { 0 } else { other };
             raw.free()?;
@@ -96,14 +99,14 @@ impl<T: Pod> Symmetric<T> {
             return Err(Error::new(ErrorKind::Mismatch, "allocate symmetric memory")
                 .rank(team.job().rank())
                 .peer(team.members()[by])
-                .cause(format!("it requests {object} of {theirs} elements, and this rank requests {count}"))
-                .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
+                .cause(format!("the peer requests {object} of {theirs} elements, but this rank requests {count}"))
+                .remedy("give the same length at every rank, or create a window, whose lengths may differ"));
         }
         raw.open_always();
         Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
     }
 
-    /// Calls [`RawWindow::watch_signals`] for new memory.
+    /// Makes the trace report signals to this memory ([`RawWindow::watch_signals`]).
     fn watch_signals(&mut self) {
         if let Some(raw) = Rc::get_mut(&mut self.raw) {
             raw.watch_signals();
@@ -148,7 +151,7 @@ impl<T: Pod> Symmetric<T> {
     }
 
     #[inline(always)]
-    fn raw(&self) -> &RawWindow {
+    pub(crate) fn raw(&self) -> &RawWindow {
         &self.raw
     }
 
@@ -161,15 +164,15 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn put(&self, from: &[T], rank: usize, at: usize) -> Result<()> {
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
-        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+        // SAFETY: `from` is valid during the call, and `blocking` completes or abandons the operation.
         unsafe {
             let order = self.raw().job().store_order();
             if !order.refuses() && self.raw().try_put(data, len, rank, offset) {
-                // The put is complete, so a later get of this rank does not overtake it.
+                // Keeps a later get of this rank from overtaking the put.
                 order.fence_before_load();
                 return Ok(());
             }
-            self.raw().now(rank, |raw| raw.put(data, len, rank, offset)).located()
+            self.raw().blocking(rank, |raw| raw.put(data, len, rank, offset)).located()
         }
     }
 
@@ -191,12 +194,12 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn get(&self, into: &mut [T], rank: usize, at: usize) -> Result<()> {
         let (data, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(at)?);
-        // SAFETY: `into` is valid during the call, and `now` completes or abandons the operation.
+        // SAFETY: `into` is valid during the call, and `blocking` completes or abandons the operation.
         unsafe {
             if self.raw().try_get(data, len, rank, offset) {
                 return Ok(());
             }
-            self.raw().now(rank, |raw| raw.get(data, len, rank, offset)).located()
+            self.raw().blocking(rank, |raw| raw.get(data, len, rank, offset)).located()
         }
     }
 
@@ -243,8 +246,8 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// Gets `count` elements as values of another type of the same size, which not every bit pattern is; complete on
-    /// return.
+    /// Gets `count` elements as values of another type of the same size, for which not every bit pattern need be valid;
+    /// complete on return.
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `BadArgument` if an element is not a value of the type.
@@ -277,12 +280,12 @@ impl<T: Pod> Symmetric<T> {
     pub fn put_own(&self, range: Range<usize>, rank: usize, at: usize) -> Result<()> {
         located(|| {
             let (own, offset) = (bytes::<T>(range.start)?..bytes::<T>(range.end)?, bytes::<T>(at)?);
-            self.raw().now(rank, |raw| raw.put_own(own, rank, offset))
+            self.raw().blocking(rank, |raw| raw.put_own(own, rank, offset))
         })
     }
 
-    /// Starts a put of a buffer, which the handle gives back: a vector, a boxed slice or an array. It is complete at
-    /// the target when the handle's wait or [`quiet`](Self::quiet) has returned.
+    /// Starts a put of a buffer, which the handle returns: a vector, a boxed slice or an array. It is complete at the
+    /// target when the handle's wait or [`quiet`](Self::quiet) has returned.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -308,7 +311,7 @@ impl<T: Pod> Symmetric<T> {
         self.transfer(Transfer::Put, from, rank, at, None)
     }
 
-    /// Starts a get into a buffer, which the handle gives back when all its elements have arrived.
+    /// Starts a get into a buffer, which the handle returns when all its elements have arrived.
     ///
     /// # Errors
     /// Those of [`put_nbi`](Self::put_nbi).
@@ -366,20 +369,22 @@ impl<T: Pod> Symmetric<T> {
         flags.check_team(self.team()).located()?;
         flags.check(rank, index).located()?;
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
-        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+        // SAFETY: `from` is valid during the call, and `blocking` completes or abandons the operation.
         unsafe {
             if !self.raw().job().store_order().refuses() && self.raw().try_put(data, len, rank, offset) {
                 return flags.set(rank, index, value);
             }
+            // Two requests: a notification that is part of a request has one writer, and its values grow, but a flag
+            // takes any value of any rank.
             let put = |raw: &RawWindow| {
                 raw.put(data, len, rank, offset)?;
                 flags.set(rank, index, value)
             };
-            self.raw().now(rank, put).located()
+            self.raw().blocking(rank, put).located()
         }
     }
 
-    /// Starts [`put_notify`](Self::put_notify) with a buffer that the handle gives back.
+    /// Starts a [`put_notify`](Self::put_notify) of a buffer, which the handle returns.
     ///
     /// # Errors
     /// Those of [`put_notify`](Self::put_notify); the buffer is then dropped.
@@ -441,8 +446,9 @@ impl<T: Pod> Symmetric<T> {
         located(|| {
             let offset = bytes::<T>(at)?;
             let (from, count) = (operand.as_ptr(), operand.len());
-            // SAFETY: `operand` is valid during the call, and `now` completes or abandons the operation.
-            self.raw().now(rank, |raw| unsafe { raw.accumulate(op, from, std::ptr::null_mut(), count, rank, offset) })
+            // SAFETY: `operand` is valid during the call, and `blocking` completes or abandons the operation.
+            self.raw()
+                .blocking(rank, |raw| unsafe { raw.accumulate(op, from, std::ptr::null_mut(), count, rank, offset) })
         })
     }
 
@@ -476,8 +482,8 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// Calls [`quiet`](Self::quiet), and then makes a barrier: on return the operations of all ranks before the call
-    /// are complete. Collective; ⌈log2 P⌉ messages a rank.
+    /// Calls [`quiet`](Self::quiet), and then executes a barrier: on return the operations that all ranks issued before
+    /// the call are complete. Collective; ⌈log2 P⌉ messages a rank.
     ///
     /// # Errors
     /// Those of [`quiet`](Self::quiet).
@@ -485,6 +491,7 @@ impl<T: Pod> Symmetric<T> {
     pub fn barrier(&self) -> Result<()> {
         located(|| {
             self.quiet()?;
+            self.raw().end_shares();
             self.team().barrier()
         })
     }
@@ -495,9 +502,9 @@ impl<T: Pod> Symmetric<T> {
         SharedSlice::own(self.raw(), self.len)
     }
 
-    /// Completes all operations, runs `body` with this rank's elements while no other rank accesses them, and opens the
-    /// array again. Collective: inside `body` every rank has its own elements, and operations on the array are refused.
-    /// Two barriers of the team, each with the messages of a fence.
+    /// Completes all operations, runs `body` with this rank's elements while no other rank accesses them, and makes the
+    /// array accessible again. Collective: inside `body` every rank has only its own elements, and operations on the
+    /// array fail. Two barriers of the team, each with the messages of a fence.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -517,15 +524,17 @@ impl<T: Pod> Symmetric<T> {
     /// ```
     ///
     /// # Errors
-    /// Any error of `body`; those of [`quiet`](Self::quiet); `WrongEpoch` inside another call of it.
+    /// Any error of `body`; those of [`quiet`](Self::quiet); `WrongEpoch` inside another call of `exclusive`, or while
+    /// a handle for threads exists ([`shared`](Self::shared)).
     #[track_caller]
     pub fn exclusive<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         let raw = self.raw();
         located(|| {
-            raw.usable("lend symmetric memory")?;
-            raw.check_not_lent("lend symmetric memory")
+            raw.usable("access symmetric memory exclusively")?;
+            raw.check_not_borrowed("access symmetric memory exclusively")?;
+            raw.check_no_handles("access symmetric memory exclusively")
         })?;
-        // All ranks complete their operations; an error must not keep this rank from the two barriers.
+        // All ranks complete their operations; even after an error this rank must enter both barriers.
         let completed = raw.unlock_all();
         located(|| {
             raw.barrier()?;
@@ -535,17 +544,17 @@ impl<T: Pod> Symmetric<T> {
             }
             completed
         })?;
-        raw.lent.set(true);
+        raw.borrowed.set(true);
         let base = if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { raw.base().cast() };
-        // SAFETY: `len` elements of this window. All ranks have completed their operations and closed the window, and open
-        // it only after all of them have met again; local views are refused while the memory is lent.
+        // SAFETY: `len` elements of this window. All ranks have completed their operations and closed the window, and
+        // reopen it only after another barrier; local views are refused while the memory is borrowed.
         let own = unsafe { std::slice::from_raw_parts_mut(base, self.len) };
         closing(
             raw,
             Body::Exclusive(raw.barriers()),
             || body(own),
             || {
-                raw.lent.set(false);
+                raw.borrowed.set(false);
                 raw.barrier()?;
                 raw.open_always();
                 Ok(())

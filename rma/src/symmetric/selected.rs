@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Puts and gets of elements that are not consecutive: strided, listed, or selected.
+//! Puts and gets of noncontiguous elements: strided, indexed, or selected.
 
 use bytemuck::Pod;
 use farside_core::{Result, located};
@@ -30,7 +30,9 @@ impl<T: Pod> Symmetric<T> {
     /// Those of [`put_selected`](Self::put_selected).
     #[track_caller]
     pub fn put_strided(&self, from: &[T], rank: usize, at: usize, stride: usize) -> Result<()> {
-        located(|| self.put_selected(from, &Selection::contiguous(from.len())?, rank, at, &every(from.len(), stride)?))
+        located(|| {
+            self.put_selected(from, &Selection::contiguous(from.len())?, rank, at, &strided(from.len(), stride)?)
+        })
     }
 
     /// Gets elements of `rank`, `stride` elements apart, the first from element `at`; complete on return.
@@ -40,7 +42,7 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn get_strided(&self, into: &mut [T], rank: usize, at: usize, stride: usize) -> Result<()> {
         located(|| {
-            let (all, apart) = (Selection::contiguous(into.len())?, every(into.len(), stride)?);
+            let (all, apart) = (Selection::contiguous(into.len())?, strided(into.len(), stride)?);
             self.get_selected(into, &all, rank, at, &apart)
         })
     }
@@ -61,10 +63,10 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn get_indexed(&self, into: &mut [T], rank: usize, at: &[usize]) -> Result<()> {
         located(|| {
-            // Mapped elements are loaded one by one; the selection is used for messages and errors.
+            // Mapped elements are loaded one by one; the selection serves only for messages and errors.
             let fits = into.len() == at.len() && at.iter().all(|at| *at < self.len);
             let loaded = |(slot, at): (&mut T, &usize)| {
-                // SAFETY: one element, valid during the call, which completes the get or does nothing.
+                // SAFETY: one element, valid during the call; the call completes the get or does nothing.
                 unsafe { self.raw().try_get((&raw mut *slot).cast(), size_of::<T>(), rank, at * size_of::<T>()) }
             };
             if fits && self.raw().chooses_freely() && into.iter_mut().zip(at).all(loaded) {
@@ -102,7 +104,7 @@ impl<T: Pod> Symmetric<T> {
     pub fn put_selected(&self, from: &[T], of: &Selection<T>, rank: usize, at: usize, to: &Selection<T>) -> Result<()> {
         located(|| {
             let layouts = Layouts::put(from, of, at, to)?;
-            self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+            self.raw().blocking(rank, |raw| raw.transfer_layouts(rank, layouts))
         })
     }
 
@@ -122,12 +124,12 @@ impl<T: Pod> Symmetric<T> {
     ) -> Result<()> {
         located(|| {
             let layouts = Layouts::get(into, of, at, from)?;
-            self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+            self.raw().blocking(rank, |raw| raw.transfer_layouts(rank, layouts))
         })
     }
 }
 
 /// `count` elements, `stride` apart.
-fn every<T: Pod>(count: usize, stride: usize) -> Result<Selection<T>> {
+fn strided<T: Pod>(count: usize, stride: usize) -> Result<Selection<T>> {
     Selection::vector(count, 1, stride)
 }

@@ -1,5 +1,5 @@
 //! Futures inside a runtime of the program: epochs with async bodies, messages, flags; other tasks and timers continue;
-//! operations are dropped half-way or leaked; futures that wait are woken and do not poll.
+//! operations are dropped or leaked before completion; waiting futures are woken and do not poll.
 #![cfg(feature = "async")]
 
 use std::cell::Cell;
@@ -14,11 +14,11 @@ use farside_rma::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
-/// Runs `f` with two ranks over every configuration, in a runtime of one thread and in one of several.
+/// Runs `f` with two ranks over every configuration, in a single-threaded and in a multi-threaded runtime.
 fn everywhere(f: impl AsyncFn(&Team) -> Result<()> + Sync + Send + Copy + 'static) {
     let most = if verbs() && quick() { 1 } else { 12 };
     let allocated = |c: &&Config| c.memory == Memory::Allocated || c.device.is_some();
-    // All ranks of a simulation are on one thread, which can run the runtime of one of them only.
+    // All ranks of a simulation are on one thread, which can run only one rank's runtime.
     for config in table().iter().filter(allocated).filter(|c| c.seed.is_none()).take(most) {
         for threads in [1, 3] {
             let run = move || run(config, threads, f);
@@ -66,7 +66,7 @@ fn epoch_with_an_async_body() {
                     let old = epoch.rfetch_and_op(Op::Sum, 10, peer, 1600)?.await?;
                     assert_eq!(old, 10 * round);
                     assert_eq!(epoch.rcompare_and_swap(old, 0, peer, 1600)?.await?, 10 * (round + 1));
-                    // A flush, or the end of the epoch, completes these.
+                    // A flush, or the end of the epoch, completes these operations.
                     drop(epoch.rput([round], peer, 1700)?);
                     epoch.flush(peer).await?;
                     drop(epoch.rput(vec![round; 500], peer, 2000)?);
@@ -114,7 +114,7 @@ fn exclusive_locks_wait_for_each_other_without_blocking_the_thread() {
             done = locking => done?,
             () = ticking => unreachable!(),
         }
-        assert!(ticks.get() > 0, "timers ran meanwhile");
+        assert!(ticks.get() > 0, "timers must run during the wait");
         team.barrier()?;
         if team.rank() == 0 {
             window.with_local(|own| {
@@ -127,7 +127,7 @@ fn exclusive_locks_wait_for_each_other_without_blocking_the_thread() {
     });
 }
 
-/// An epoch that needs a lock of a rank which waits for another task of this one.
+/// An epoch that needs the lock of a rank that waits for another task of this rank.
 #[test]
 fn epoch_that_closes_does_not_block_the_thread_for_its_lock() {
     everywhere(async |team| {
@@ -158,7 +158,7 @@ fn epoch_that_closes_does_not_block_the_thread_for_its_lock() {
     });
 }
 
-/// Another task of the same rank makes the condition true, without an event of a device.
+/// Another task of the same rank makes the condition true without a device event.
 #[test]
 fn futures_are_woken_by_their_own_rank() {
     everywhere(async |team| {
@@ -205,13 +205,13 @@ fn future_that_is_dropped_half_way_closes_its_epoch() {
             assert_eq!(own[..900], [3; 900]);
             Ok::<(), Error>(())
         })?;
-        // Errors and panics close it too.
+        // Errors and panics close the epoch too.
         let failed = window.lock_all_async(Assert::default(), async |epoch| {
             drop(epoch.rput([1], 7, 0)?);
             Ok::<(), Error>(())
         });
         assert_eq!(failed.await.unwrap_err().kind(), ErrorKind::NoSuchRank);
-        // Only one may be open at a time.
+        // Only one epoch may be open at a time.
         let nested = window.lock_all_async(Assert::default(), async |_| {
             let second = window.lock_all_async(Assert::default(), async |_| Ok::<(), Error>(()));
             assert_eq!(second.await.unwrap_err().kind(), ErrorKind::WrongEpoch);
@@ -255,11 +255,11 @@ fn messages_are_cancelled_by_a_drop_or_arrive() {
             let (data, status) = received?;
             assert_eq!((sent?.len(), status.source, status.tag, status.count::<u64>()), (len, peer, 1, Some(len)));
             assert!(data.iter().all(|x| *x == len as u64));
-            // A send without a handle arrives nevertheless.
+            // A send whose handle was dropped still arrives.
             drop(team.send_nbi(vec![7u64; len], peer, 2)?);
             let (data, _) = team.recv_nbi(vec![0u64; len], peer, 2)?.await?;
             assert!(data.iter().all(|x| *x == 7));
-            // The late message for the receive that was cancelled goes to a new one.
+            // The late message for the cancelled receive matches a new receive.
             drop(team.send_nbi([5u64], peer, 99)?);
             assert_eq!(team.recv_nbi([0u64], peer, 99)?.wait()?.0, [5]);
         }
@@ -285,7 +285,7 @@ fn messages_are_cancelled_by_a_drop_or_arrive() {
     });
 }
 
-/// Rank 1 is late. The futures of rank 0 are polled for a while, and then only when something has happened.
+/// Rank 1 is late. The futures of rank 0 are polled for a while, and then only after an event.
 #[test]
 fn waiting_futures_are_woken_and_do_not_poll() {
     everywhere(async |team| {
@@ -305,8 +305,7 @@ fn waiting_futures_are_woken_and_do_not_poll() {
                 sleep(Duration::from_millis(1)),
             );
             assert_eq!((flag?, message?.0, table.local().load(0)?), (round, [round], round));
-            // A turn of progress takes a microsecond or more, so 300 milliseconds of polling would take many more
-            // turns.
+            // A progress call takes a microsecond or more, so polling for 300 milliseconds would make many more calls.
             assert!(polls.get() < 5_000, "{} polls", polls.get());
             flags.set(1, 1, round)?;
         }
@@ -316,7 +315,7 @@ fn waiting_futures_are_woken_and_do_not_poll() {
     });
 }
 
-/// Calls that block the thread, between and alongside futures that wait.
+/// Calls that block the thread, between and alongside waiting futures.
 #[test]
 fn blocking_calls_beside_waiting_futures() {
     everywhere(async |team| {

@@ -1,5 +1,5 @@
-//! Functions of the program that the runtime calls: which calls they may make, the same over every device, and how
-//! their panics end.
+//! User functions that the runtime calls: the calls that they may make, which are the same over every device, and the
+//! handling of their panics.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +17,7 @@ use crate::checks::config::{Config, MAPPED, POSTED, table, verbs, within};
 const TCP: Config = Config { name: "tcp", settings: &[("FARSIDE_DEVICE", "tcp")], ..MAPPED };
 const ID: HandlerId = HandlerId(7);
 
-/// Runs `f` with `n` ranks over memory that is mapped, over memory that is not, and over TCP; or over the network that the
+/// Runs `f` with `n` ranks over mapped memory, over unmapped memory, and over TCP; or over the network that the
 /// environment names.
 fn over(n: u32, f: impl Fn(&Team) -> Result<()> + Sync + Send + Copy + 'static) {
     for config in if verbs() { table()[..1].to_vec() } else { vec![MAPPED, POSTED, TCP] } {
@@ -40,7 +40,7 @@ impl Parts {
         Ok(Rc::new(Self { team: team.clone(), table, flags, window: LockWindow::allocate(team, 1)? }))
     }
 
-    /// The calls that communicate, wait or make progress and that were not refused.
+    /// The calls that communicate, wait or make progress but were not refused.
     fn not_refused(&self) -> Vec<String> {
         let (team, job, table) = (&self.team, self.team.job(), &self.table);
         let peer = team.size() - 1 - team.rank();
@@ -87,12 +87,12 @@ impl Parts {
         attempts.iter().filter(|(_, r)| !refused(r)).map(|(name, r)| format!("{name}: {r:?}")).collect()
     }
 
-    /// Checks that no attempt has had an effect, and frees all.
+    /// Checks that no attempt has had an effect, and frees the objects.
     fn end(self: Rc<Self>) -> Result<()> {
         self.team.barrier()?;
         assert_eq!((self.table.local().to_vec()?, self.flags.get(0)?), (vec![0; 2], 0));
         self.team.barrier()?;
-        let Ok(Self { table, flags, window, .. }) = Rc::try_unwrap(self) else { panic!("a callback is left") };
+        let Ok(Self { table, flags, window, .. }) = Rc::try_unwrap(self) else { panic!("a callback still exists") };
         table.free()?;
         flags.free()?;
         window.free()
@@ -105,7 +105,7 @@ fn short_function_communicates_with_nobody_and_another_one_does() {
         let (calls, parts) = (Calls::new(team)?, Parts::new(team)?);
         let (own, other) = (Rc::clone(&parts), Rc::clone(&parts));
         let short = calls.register_short(move |_, ()| own.not_refused())?;
-        // The function runs in a wait of its rank, one turn later.
+        // The function runs in a later wait of its rank.
         let reads =
             calls.register(move |caller, ()| other.table.get_value(caller.rank, 0).map_err(|e| e.to_string()))?;
         let peer = 1 - team.rank();
@@ -134,8 +134,7 @@ fn handlers_and_quick_completions_communicate_with_nobody() {
             )
         })?;
         team.barrier()?;
-        // The messages have one packet, several, and data that waits at its sender; they go to the other rank and to
-        // this one.
+        // Messages of one packet, of several packets, and by rendezvous, each to the other rank and to this rank.
         for (i, len) in [10, 10_000, 1 << 20].into_iter().enumerate() {
             for to in [1 - job.rank_number(), job.rank_number()] {
                 am::send(job, to, ID, b"", &vec![1; len], Counters::default())?;
@@ -180,7 +179,7 @@ fn operator_communicates_with_nobody() {
     });
 }
 
-/// The payload of a panic, whose drop panics with another one.
+/// A panic payload whose drop panics with another payload.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -207,7 +206,7 @@ fn remote_function_that_panics_answers_whatever_its_payload_is() {
                 assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains(text), "{e}");
             }
         }
-        // No function counts as running.
+        // No function is counted as running afterwards.
         calls.quiesce()?;
         calls.free()
     });
@@ -242,7 +241,7 @@ fn operator_that_panics_fails_the_call_with_its_message_at_every_rank() {
     });
 }
 
-/// The messages behind the one whose handler panics arrive, and so does what the device had in the same poll.
+/// Messages after the one whose handler panics arrive, and so do other events of the same device poll.
 #[test]
 fn handler_that_panics_loses_no_other_message() {
     over(2, |team| {
@@ -265,7 +264,7 @@ fn handler_that_panics_loses_no_other_message() {
         // The messages have one packet, one long packet, and several packets.
         for (round, len) in [8, 3000, 10_000].into_iter().enumerate() {
             if team.rank() == 0 {
-                // Rank 1 is out of the barrier, whose wait would have the panics.
+                // Rank 1 has left the barrier, in whose wait the panics would otherwise occur.
                 job.wait("rank 1", || Ok((seen.get() > 2 * round).then_some(())))?;
                 for header in ["panic", "a", "panic", "b", "c"] {
                     am::send(job, 1, ID, header.as_bytes(), &vec![7; len], Counters::default())?;
@@ -293,7 +292,7 @@ fn request_whose_body_panics_leaves_room_for_the_next() {
     over(1, |team| {
         let window = RawWindow::allocate(team, 8, Options::default())?;
         let panics = || window.request(|| resume_unwind(Box::new("on purpose")));
-        catch_unwind(AssertUnwindSafe(panics)).expect_err("the panic goes on");
+        catch_unwind(AssertUnwindSafe(panics)).expect_err("the panic resumes");
         window.request(|| Ok(()))?;
         window.free()
     });

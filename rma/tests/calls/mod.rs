@@ -1,4 +1,5 @@
-//! Remote calls: results, errors and panics, calls from inside functions, data in place, termination, distributed values.
+//! Remote calls: results, errors and panics, calls from inside functions, data in place, termination, distributed
+//! values.
 
 mod callbacks;
 
@@ -11,11 +12,11 @@ use farside_rma::calls::{Caller, Calls, Dist};
 use farside_rma::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Runs `f` with these numbers of ranks over every device.
+/// Runs `f` with the given numbers of ranks over every device.
 fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
     let most = if verbs() && quick() { 1 } else { 12 };
     let allocated = |c: &&Config| c.memory == Memory::Allocated || c.device.is_some();
-    // Variables of a thread count what its rank does, and all ranks of a simulation are on one thread.
+    // Skips simulations, since thread-local variables count per rank, and all ranks of a simulation are on one thread.
     for config in table().iter().filter(allocated).filter(|c| c.seed.is_none()).take(most) {
         for n in ranks.iter().copied() {
             let result = within(60, &format!("{} with {n} ranks", config.name), move || {
@@ -133,7 +134,7 @@ fn function_waits_for_a_call_of_its_own() {
     });
 }
 
-/// Functions that wait inside each other too deeply get an error, and do not hang.
+/// Functions with too deeply nested waits get an error, and do not hang.
 #[test]
 fn functions_that_wait_too_deep_get_an_error() {
     fn descend(caller: &Caller<'_>, n: u32) -> std::result::Result<u32, String> {
@@ -201,7 +202,7 @@ fn panics_and_errors_come_back() {
         assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains("divide by zero"), "{e}");
         let e = calls.call(peer, short, "xyz".to_owned()).wait().unwrap_err();
         assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains("got \"xyz\""), "{e}");
-        // Neither prevents further calls of the ranks.
+        // Neither prevents further calls.
         calls.call(peer, short, String::new()).wait()?;
         assert_eq!(calls.call(peer, divided, (6, 3)).wait()?, 2);
         let e = calls.call(7, divided, (6, 3)).wait().unwrap_err();
@@ -318,7 +319,7 @@ fn calls_are_awaited_beside_each_other() {
         let double = calls.register(|_, x: u64| 2 * x)?;
         let name = Dist::new(&calls, team.rank().to_string())?;
         let (a, b, all, names) = block_on(async {
-            // The future is polled once, and then waited for.
+            // The future is polled once, and then its result is waited for.
             let mut polled = calls.call_all(double, 1);
             tokio::select! {
                 biased;

@@ -1,4 +1,4 @@
-//! Every epoch and operation, with the intended borrows. It is compiled and not run.
+//! Every epoch and operation, with the intended borrows. Compiled but not run.
 use farside_rma::block_on;
 use farside_rma::prelude::*;
 
@@ -20,7 +20,7 @@ pub(crate) fn active(team: &Team, others: &[usize]) -> Result<u64> {
         epoch.put_selected(&from, &every_other, 0, 4, &Selection::contiguous(2)?)?;
         epoch.len_at(0)
     })?;
-    // Buffers are free again, and results have arrived.
+    // Buffers may be reused, and results have arrived.
     into[0] = got as u64 + old[0] + one;
     let (left, right) = into.split_at_mut(2);
     window.fences(|fences| {

@@ -1,4 +1,4 @@
-//! Programs that must compile, and are not run. `rma/misuse` has programs that must not compile.
+//! Programs that must compile; they are not run. `rma/misuse` has programs that must not compile.
 
 mod everything;
 

@@ -12,7 +12,7 @@ use crate::checks::config::{self, Config, Memory};
 /// The maximum number of blocks in a request on either side, and in a system call.
 const MAX_BLOCKS: usize = 1024;
 
-/// `count` blocks of `block` ints, `stride` ints from start to start.
+/// `count` blocks of `block` ints, with starts `stride` ints apart.
 fn vector(count: usize, block: usize, stride: usize) -> TypeMap {
     Datatype::vector(count as u64, block as u64, stride as i64, &Named::Int.into()).unwrap().message(1).unwrap()
 }
@@ -25,7 +25,7 @@ fn cost(config: &Config, put: bool, origin: &TypeMap, target: &TypeMap) -> Snaps
         let mut memory = vec![0u32; len / 4 + 2];
         let window = match config.memory {
             Memory::Allocated => RawWindow::allocate(team, len, Options::default())?,
-            // SAFETY: the vector is kept until the window is freed, and not accessed otherwise.
+            // SAFETY: the vector lives until the window is freed, and is not accessed otherwise.
             Memory::Vector => unsafe {
                 RawWindow::create_exclusively(team, memory.as_mut_ptr().cast(), len, Options::default())?
             },
@@ -105,7 +105,7 @@ fn transfer_through_the_ring_is_a_request_for_each_piece() {
     if config::verbs() {
         return println!("there is no ring over verbs");
     }
-    // Blocks of 12 bytes are sent in their requests. The pieces are those of the target, split where origin blocks end.
+    // Blocks of 12 bytes are sent in their requests. The target's blocks are split where origin blocks end.
     for (origin, target, pieces) in
         [(vector(300, 3, 5), vector(300, 3, 7), 300), (vector(300, 3, 5), vector(450, 2, 3), 600)]
     {
@@ -214,7 +214,7 @@ fn unmapped_put_between_fences_packs_short_blocks_only() {
             let body = |team: &Team| -> Result<Snapshot> {
                 let mut memory = vec![0u32; target.true_ub() as usize / 4];
                 let (base, len) = (memory.as_mut_ptr(), 4 * memory.len());
-                // SAFETY: the vector is kept until the window is freed, and not accessed otherwise.
+                // SAFETY: the vector lives until the window is freed, and is not accessed otherwise.
                 let window =
                     unsafe { RawWindow::create_exclusively(team, base.cast(), len, Options { locks: false }) }?;
                 let buffer: Vec<u32> = (0..origin.true_ub() as u32 / 4).collect();
@@ -254,7 +254,7 @@ fn elements(map: &TypeMap) -> impl Iterator<Item = usize> {
     map.blocks(0).flat_map(|(at, len)| (at as usize / 4)..(at as usize + len as usize) / 4)
 }
 
-/// Put and get between registered memory (the origin's own window) and consecutive bytes between nodes.
+/// Put and get between noncontiguous registered memory (the origin's own window) and contiguous bytes, inter-node.
 #[test]
 fn gathered_put_and_scattered_get_copy_nothing_between_nodes() {
     if !config::verbs() {
@@ -267,8 +267,8 @@ fn gathered_put_and_scattered_get_copy_nothing_between_nodes() {
             let mut counted = Snapshot::default();
             if team.rank() == 1 {
                 window.lock(LockKind::Exclusive, 0, Assert::NOCHECK)?;
-                // The first put makes the connection.
-                // SAFETY: the window's own memory, which is not accessed otherwise.
+                // The first put establishes the connection. SAFETY: the window's own memory, which is not accessed
+                // otherwise.
                 unsafe { window.put_typed(window.base(), &packed, 0, 0, &packed) }?;
                 window.flush(0)?;
                 let before = team.job().stats();

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Invalid input: each kind is a clear error that leaves the window usable.
+//! Invalid input: each kind yields a specific error and leaves the window usable.
 
 use farside_datatype::{Datatype, DatatypeErrorKind, Named, TypeMap};
 use farside_rma::raw::{Options, RawWindow};
@@ -19,7 +19,7 @@ fn vector(count: u64, block: u64, stride: i64) -> TypeMap {
     message(&Datatype::vector(count, block, stride, &Named::Int.into()).unwrap())
 }
 
-/// Checks the kind and the words of an error.
+/// Checks the kind and the text of an error.
 fn says(result: Result<()>, kind: ErrorKind, words: &[&str]) {
     let e = result.expect_err("an error");
     let text = e.to_string();
@@ -118,7 +118,7 @@ fn types_out_of_range_of_the_window_are_refused_whatever_their_numbers() {
         }
         Ok(())
     });
-    // A type whose extent overflows cannot be made.
+    // A type whose extent overflows cannot be constructed.
     let int = Named::Int.into();
     for e in [
         Datatype::vector(1 << 40, 1, 1 << 40, &int).unwrap_err(),
@@ -229,7 +229,7 @@ fn empty_types_do_nothing_inside_an_epoch_and_are_refused_outside() {
 
 #[test]
 fn selections_outside_their_buffer_are_refused() {
-    let refused = |e: Result<()>| says(e, ErrorKind::BadArgument, &["bytes 0 to 80", "buffer of 72"]);
+    let refused = |e: Result<()>| says(e, ErrorKind::BadArgument, &["bytes 0 to 80", "buffer has 72"]);
     Job::threads(1, |job| {
         let mut window = Window::<u64>::allocate(&job.world()?, 20)?;
         let ten = Selection::<u64>::contiguous(10)?;

@@ -45,7 +45,7 @@ fn random_type(rng: &mut StdRng) -> Naive {
     Naive::random(&mut Script::new(&script), 3)
 }
 
-/// A random layout, and another one with the same elements in other gaps and another order.
+/// A random layout, and another layout with the same elements but other gaps and another order of blocks.
 fn pair(rng: &mut StdRng) -> (Side, Side) {
     loop {
         let naive = random_type(rng);
@@ -77,15 +77,14 @@ fn pattern(case: usize, rank: usize) -> Vec<u8> {
     (0..LEN).map(|i| (i * 7 + i / 251 + case * 13 + rank * 101) as u8).collect()
 }
 
-/// Makes a window of [`LEN`] bytes. Returns also its memory if that is a vector, which is not aligned to pages.
+/// Creates a window of [`LEN`] bytes. Also returns its memory if that is a vector, which is not page-aligned.
 fn window(team: &Team, config: &Config) -> Result<(RawWindow, Vec<u64>)> {
     match config.memory {
         Memory::Allocated => Ok((RawWindow::allocate(team, LEN, Options::default())?, Vec::new())),
         Memory::Vector => {
             let mut vec = vec![0u64; LEN / 8 + 2];
             let base = vec[2..].as_mut_ptr().cast();
-            // SAFETY: the vector is kept until the window is freed, and accessed only as its epochs allow, by this
-            // thread.
+            // SAFETY: the vector lives until the window is freed, and this thread accesses it only as its epochs allow.
             let window = unsafe { RawWindow::create_exclusively(team, base, LEN, Options::default()) }?;
             Ok((window, vec))
         }
@@ -249,7 +248,7 @@ fn accumulates(team: &Team, config: &Config) -> Result<()> {
             let mine = if team.rank() == to { there } else { pattern(case, team.rank()) };
             local(&window, |l| compare(case, "window", l, &mine))?;
             if team.rank() == 1 {
-                compare(case, "former values", &former, &expected);
+                compare(case, "previous values", &former, &expected);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Functions of every element, and the own elements as an array of `ndarray`.
+//! Elementwise functions, and a rank's own elements as an `ndarray` array.
 
 use farside_rma::core::stats::Kind;
 use farside_rma::global_array::Format;
@@ -23,11 +23,11 @@ fn maps_in_place_and_into_another_array() {
         })?;
         a.for_each_with(&b, |_, x, half| *x += (2.0 * half) as u16)?;
         let made = team.job().stats() - before;
-        // Only the lock of this rank is taken.
+        // Only this rank's lock is taken.
         assert_eq!(made.messages(), made.count(Kind::FetchAdd), "{made:?}");
         a.for_each(|index, x| assert_eq!(*x, 2 * (value(index) + 1)))?;
         b.for_each(|index, x| assert_eq!(*x, f64::from(value(index) + 1) / 2.0))?;
-        // Blocks of as many indices as BLOCK has.
+        // Cyclic blocks of the same size as the blocks of BLOCK.
         let same = GlobalArray::<u8, 3>::on_grid(team, [5, 4, 3], formats, a.grid())?;
         a.map_into(&same, |[i, _, _], _| i as u8)?;
         assert_eq!(same.reduce(Op::Max)?, Some(4));
@@ -48,7 +48,7 @@ fn arrays_that_cannot_be_combined() {
             assert_eq!(kind(a.map_into(&b, |_, x| x.into())), ErrorKind::BadArgument);
             b.free()?;
         }
-        // The same elements at every rank under another name.
+        // A format with the same elements at every rank.
         let b = GlobalArray::<i64, 1>::distributed(team, [6], [Format::Cyclic(3)])?;
         a.map_into(&b, |[i], _| i as i64)?;
         assert_eq!(b.reduce(Op::Sum)?, Some(15));

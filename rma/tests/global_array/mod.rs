@@ -69,7 +69,7 @@ impl Step {
     }
 }
 
-/// Runs `f` with these numbers of ranks over every configuration with memory of the runtime.
+/// Runs `f` with the given numbers of ranks over every configuration with memory of the runtime.
 fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
     let allocated = table().iter().filter(|c| c.memory == Memory::Allocated || c.device.is_some());
     let most = if verbs() && quick() { 1 } else { 12 };
@@ -82,8 +82,8 @@ fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + S
     }
 }
 
-/// Runs `f` in the test that `program` is, in ranks that are processes in an empty folder; returns the names of the
-/// files that they leave there. The ranks run the same test; in them it returns `None`.
+/// Runs `f` as test `program` in ranks that are processes, in an empty folder; returns the names of the files that
+/// remain there. The ranks run the same test, in which this function returns `None`.
 fn as_processes(program: &[String], ranks: u32, f: impl Fn(&Team) -> Result<()>) -> Option<Vec<String>> {
     const FOLDER: &str = "FARSIDE_TEST_FOLDER";
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -232,7 +232,7 @@ fn every_format_same_as_serial() {
     line.into_iter().for_each(|make| same_as_serial(4, [29], make, &steps));
 }
 
-/// From every distribution to every other one, and back.
+/// From every distribution to every other distribution, and back.
 #[test]
 fn redistribution_keeps_every_element() {
     let all = distributed_pairs(&[Format::Block, Format::Cyclic(1), Format::Cyclic(3), Format::Whole]);
@@ -298,7 +298,7 @@ fn three_dimensions_lists_of_indices_and_reductions() {
             assert_eq!(array.redistribute_into(&other).unwrap_err().kind(), ErrorKind::BadArgument);
             array.redistribute_into(&array)?;
             let same = GlobalArray::<i64, 3>::new(&team, [4, 5, 6])?;
-            // One rank is not ready, so all ranks get an error.
+            // One rank cannot make the call, so all ranks get an error.
             let into = || array.redistribute_into(&same);
             let last = team.rank() + 1 == team.size();
             let refused = if last { array.with_local(|_| into()) } else { into() };
@@ -339,7 +339,7 @@ fn given_grids_same_as_serial() {
     }
 }
 
-/// Every rank adds to overlapping sections at the same time, in its own order.
+/// Every rank concurrently adds to overlapping sections, in its own order.
 fn exact_totals<const D: usize>(shape: [usize; D], make: Make<D>) {
     let turns = if quick() { 8 } else { 20 };
     for ranks in 1..=if quick() { 4 } else { 6usize } {
@@ -415,13 +415,13 @@ fn section_operations_per_owner() {
         if team.rank() == 1 {
             // Each owner gets one operation: for full rows of two blocks side by side,
             assert_eq!(operations(Kind::Write, &|| array.put((1..3, 0..10), &[1; 20]))?, 2);
-            // and one below the other as well.
+            // and also if one block is below the other.
             assert_eq!(operations(Kind::Write, &|| array.put((2..6, 4..6), &[1; 8]))?, parts(3, 2));
             // The whole block of one owner, and full rows of an array in bands.
             assert_eq!(operations(Kind::Read, &|| array.get((0..4, 5..10), &mut [0; 20]))?, 1);
             assert_eq!(operations(Kind::Read, &|| rows.get((1..7, 0..10), &mut [0; 60]))?, 4);
             assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate(Op::Sum, (1..7, 0..10), &[1; 60]))?, 4);
-            // Each index takes one operation, even if two have the same owner.
+            // Each index takes one operation, even if two indices have the same owner.
             let indices = [[1, 0], [1, 1], [6, 2]];
             assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate_at(Op::Sum, &indices, &[1; 3]))?, 3);
             // This section is a column.
@@ -444,16 +444,24 @@ fn section_outside_names_the_dimension() {
             assert_eq!(error.kind(), kind);
             assert!(error.to_string().contains(text), "{error}");
         };
-        fails(array.put((0..5, 0..6), &[0; 30]), ErrorKind::OutOfRange, "0..5 in dimension 0, which has 4");
-        fails(array.get((0..1, 5..7), &mut [0; 2]), ErrorKind::OutOfRange, "5..7 in dimension 1, which has 6");
+        fails(array.put((0..5, 0..6), &[0; 30]), ErrorKind::OutOfRange, "0..5 is not inside dimension 0, which has 4");
+        fails(
+            array.get((0..1, 5..7), &mut [0; 2]),
+            ErrorKind::OutOfRange,
+            "5..7 is not inside dimension 1, which has 6",
+        );
         #[allow(clippy::reversed_empty_ranges)]
         let backwards = array.accumulate(Op::Sum, (0..4, 3..2), &[]);
-        fails(backwards, ErrorKind::OutOfRange, "3..2 in dimension 1");
+        fails(backwards, ErrorKind::OutOfRange, "3..2 is not inside dimension 1");
         fails(array.put((0..usize::MAX, 0..usize::MAX), &[]), ErrorKind::OutOfRange, "dimension 0");
-        fails(array.put((0..2, 0..3), &[0; 5]), ErrorKind::BadArgument, "5 elements for the 6");
-        fails(array.get((0..2, 0..3), &mut [0; 7]), ErrorKind::BadArgument, "7 elements for the 6");
-        fails(array.get_element([1, 6]).map(drop), ErrorKind::OutOfRange, "index 6 in dimension 1");
-        fails(array.fetch_and_op(Op::Sum, 1, [4, 0]).map(drop), ErrorKind::OutOfRange, "index 4 in dimension 0");
+        fails(array.put((0..2, 0..3), &[0; 5]), ErrorKind::BadArgument, "has 5 elements, but section");
+        fails(array.get((0..2, 0..3), &mut [0; 7]), ErrorKind::BadArgument, "has 7 elements, but section");
+        fails(array.get_element([1, 6]).map(drop), ErrorKind::OutOfRange, "index 6 is outside dimension 1");
+        fails(
+            array.fetch_and_op(Op::Sum, 1, [4, 0]).map(drop),
+            ErrorKind::OutOfRange,
+            "index 4 is outside dimension 0",
+        );
         fails(array.owned(2).map(drop), ErrorKind::NoSuchRank, "2");
         array.free()?;
         let floats = GlobalArray::<f64, 1>::new(&job.world()?, [4])?;
@@ -507,7 +515,7 @@ fn arrays_of_equal_length_are_distinct() {
     Job::threads(3, |job| {
         let team = job.world()?;
         let arrays = (0..8).map(|_| GlobalArray::<i64, 1>::new(&team, [6])).collect::<Result<Vec<_>>>()?;
-        // Values that were stored locally are read by operations, also from this rank's own block.
+        // Operations see values that were stored locally, also in this rank's own block.
         for (number, array) in arrays.iter().enumerate() {
             array.with_local(|mut view| {
                 view.elements_mut().fill(number as i64 * 10 + team.rank() as i64);

@@ -12,7 +12,7 @@ use farside_rma::prelude::*;
 use super::{as_processes, distributed_pairs, everywhere, names};
 use crate::checks::config::quick;
 
-/// An array of 2 rows and 2 columns of `f4`, as NumPy 2.4 has saved it.
+/// An array of 2 rows and 2 columns of `f4`, as saved by NumPy 2.4.
 const BY_NUMPY: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\
     \x20                                                         \n\x00\x00\xc0?\x00\x00\x00\xc0\x00\x00@@\x00\x00\x80@";
 
@@ -20,7 +20,8 @@ fn value([i, j]: [usize; 2]) -> u32 {
     (100 * i + j + 1) as u32
 }
 
-/// Every distribution over 1 to 4 ranks is loaded in every other one, over as many or other ranks.
+/// Arrays saved in every distribution over 1 to 4 ranks are loaded in every distribution, over the same or another
+/// number of ranks.
 #[test]
 fn every_distribution_is_saved_and_loaded() {
     let all = distributed_pairs(&[Format::Block, Format::Cyclic(1), Format::Cyclic(3), Format::Whole]);
@@ -40,7 +41,7 @@ fn every_distribution_is_saved_and_loaded() {
             Ok(())
         })
         .unwrap();
-        // All files are the same, byte by byte.
+        // All files are identical.
         for (number, formats) in all.iter().enumerate() {
             let bytes = fs::read(path(ranks, number)).unwrap();
             assert!(first.get_or_insert_with(|| bytes.clone()) == &bytes, "{formats:?} on {ranks} ranks");
@@ -64,7 +65,7 @@ fn every_distribution_is_saved_and_loaded() {
         .unwrap();
     }
     let files = counts.len() * all.len();
-    assert_eq!(names(folder.path()).len(), files, "nothing else is left");
+    assert_eq!(names(folder.path()).len(), files, "no other file remains");
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn files_on_every_device() {
     });
 }
 
-/// Round trip of an element type whose file says `descr`.
+/// Round trip of an element type whose file contains `descr`.
 fn element<T: NpyElement + PartialEq>(folder: &Path, descr: &str, make: fn(usize) -> T) {
     let path = &folder.join("element.npy");
     Job::threads(2, |job| {
@@ -185,7 +186,7 @@ n.save('e.npy', n.array([1 - 2j, 3j]))");
         assert_eq!(kind("a.npy"), ErrorKind::BadArgument);
         let c = GlobalArray::<i64, 1>::load(&team, path("c.npy"), [Format::Block]).map(drop);
         assert_eq!(c.unwrap_err().kind(), ErrorKind::Unsupported);
-        // An array of one row or column is in both orders.
+        // An array of one row or column is both in C and in Fortran order.
         let d = GlobalArray::<i64, 2>::load(&team, path("d.npy"), [Format::Block; 2])?;
         d.for_each(|[i, _], x| assert_eq!(*x, i as i64))?;
         let e = GlobalArray::<[f64; 2], 1>::load(&team, path("e.npy"), [Format::Block])?;
@@ -211,7 +212,7 @@ fn files_that_cannot_be_loaded() {
         [&b"\x93NUMPY\x01\x00"[..], &len, text.as_bytes(), &vec![0; data]].concat()
     };
     let files: [(&str, Vec<u8>, ErrorKind, &str); 9] = [
-        ("empty", vec![], ErrorKind::BadArgument, "ends in its header"),
+        ("empty", vec![], ErrorKind::BadArgument, "ends inside its header"),
         ("cut", BY_NUMPY[..BY_NUMPY.len() - 1].to_vec(), ErrorKind::BadArgument, "143 bytes are too few"),
         ("other", b"PK\x03\x04and so on".to_vec(), ErrorKind::BadArgument, "does not begin"),
         (
@@ -225,7 +226,7 @@ fn files_that_cannot_be_loaded() {
             "none",
             text("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 18446744073709551615), }", 0),
             ErrorKind::BadArgument,
-            "shape of",
+            "of shape",
         ),
         (
             "kind",
@@ -237,7 +238,7 @@ fn files_that_cannot_be_loaded() {
             "odd",
             text("{'descr': '', 'fortran_order': False, 'shape': (2, 2), }", 16),
             ErrorKind::BadArgument,
-            "for an array of f4",
+            "but the array has f4",
         ),
         (
             "line",
@@ -299,13 +300,13 @@ fn a_failed_save_leaves_no_file() {
         let last = team.rank() == 2;
         let kind = |result: Result<()>| result.unwrap_err().kind();
         let aborted = |kind, own: bool| if own { kind } else { ErrorKind::Aborted };
-        // The folder does not exist, which the first rank finds.
+        // The folder does not exist, which the first rank detects.
         let result = array.save(folder.path().join("none/a.npy"));
         assert_eq!(kind(result), aborted(ErrorKind::System, team.rank() == 0));
         // One rank uses another path, as if the file system were not shared.
         let result = array.save(if last { elsewhere.join("old.npy") } else { old.clone() });
         assert_eq!(kind(result), aborted(ErrorKind::System, last));
-        // One rank has lent its part.
+        // One rank is inside `with_local`.
         let result = if last { array.with_local(|_| array.save(&old)) } else { array.save(&old) };
         assert_eq!(kind(result), aborted(ErrorKind::WrongEpoch, last));
         // A folder is not replaced.

@@ -49,7 +49,7 @@ fn there_and_back(array: &GlobalArray<u64, 2>, link: &Link<'_, u64, 2>, in_first
             assert_eq!(array.gather(&[[0, 0]]).unwrap_err().kind(), ErrorKind::WrongEpoch);
             assert!(link.start_send().is_err());
             transfer.wait()?;
-            // The elements may change now.
+            // The elements may be modified now.
             array.map(|_, _| 0)?;
         } else {
             let transfer = link.start_recv()?;
@@ -72,7 +72,7 @@ fn tasks_that_do_not_fit() {
         assert_eq!(array.link(&world, other, 1).map(drop).unwrap_err().kind(), ErrorKind::Mismatch);
         assert_eq!(array.link(&world, 3, 1).map(drop).unwrap_err().kind(), ErrorKind::NoSuchRank);
         assert_eq!(array.link(&world, world.rank(), 1).map(drop).unwrap_err().kind(), ErrorKind::BadArgument);
-        // One task sends and the other receives; a message of the program is no descriptor.
+        // Both tasks send. A message of the program with the link's tag is not accepted as a descriptor.
         let fits = GlobalArray::<f32, 1>::new(&task, [5])?;
         let e = fits.send_to(&world, other, 3).unwrap_err();
         assert!(e.kind() == ErrorKind::Mismatch && e.to_string().contains("both tasks send"), "{e}");
@@ -93,7 +93,7 @@ fn tasks_that_do_not_fit() {
         } else {
             assert_eq!(array.send_to(&world, other, 2).unwrap_err().kind(), ErrorKind::Mismatch);
         }
-        // A transfer that is leaked keeps the elements until the array ends.
+        // A leaked transfer keeps the elements locked until the array is dropped.
         for (tag, strategy) in [(3, Strategy::Parallel), (4, Strategy::Centralized)] {
             let array2 = GlobalArray::<u8, 1>::new(&task, [6])?;
             let link = array2.link_with(&world, other, tag, strategy)?;
@@ -137,7 +137,7 @@ fn linked<R>(
     Ok(result)
 }
 
-/// Either strategy moves an array, on every device.
+/// Both strategies transfer an array, on every device.
 #[test]
 fn both_strategies_on_every_device() {
     everywhere(&[3, 5], |world, _| {
@@ -174,7 +174,7 @@ fn tasks_that_ask_for_different_strategies() {
     .unwrap();
 }
 
-/// Counters of all ranks in one transfer, of which none is the first, from 2 ranks to 3 over mapped memory.
+/// Counters of all ranks in one transfer, after a first one, from 2 ranks to 3 over mapped memory.
 fn counted(shape: [usize; 2], strategy: Strategy) -> Vec<Snapshot> {
     let transfer = |world: &Team| {
         linked(world, 2, shape, Some(strategy), |_, link, in_first| {
@@ -205,17 +205,17 @@ fn messages_and_copies_of_both_strategies() {
     // Nothing is copied except the first ranks' own parts: 3 of 6 rows, 2 of 6 columns.
     assert_eq!(copied(&parallel), [0; 5], "{parallel:?}");
     assert_eq!(copied(&centralized), [144, 0, 96, 0, 0], "{centralized:?}");
-    // Messages of many packets, or that are read in place: each byte at most once, by the rank that receives it.
+    // Messages of many packets, or messages read in place: the receiver copies each byte at most once.
     let parallel = counted([1200, 600], Strategy::Parallel);
     assert!(copied(&parallel).iter().sum::<u64>() <= 8 * 1200 * 600, "{parallel:?}");
 }
 
-/// Transfers that block in both tasks have the strategy that suits the ranks and the array; a link's are parallel, so that
-/// those that are started may be waited for in any order.
+/// Blocking transfers use the cheaper strategy for the ranks and the array; transfers of a link are parallel, so that
+/// started transfers may be awaited in any order.
 #[test]
 fn strategy_of_many_ranks() {
     if verbs() {
-        return; // These are more ranks than an emulated machine has room for.
+        return; // An emulated machine is too small for this number of ranks.
     }
     Job::threads(24, |job| {
         let world = job.world()?;
@@ -237,7 +237,7 @@ fn strategy_of_many_ranks() {
     .unwrap();
 }
 
-/// Both tasks send one array and receive another at the same time, and wait for what they receive first.
+/// Both tasks concurrently send one array and receive another, and wait for the receive first.
 #[test]
 fn transfers_in_both_directions_are_waited_for_in_any_order() {
     Job::threads(5, |job| {

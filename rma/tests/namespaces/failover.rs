@@ -1,5 +1,5 @@
-//! Two hosts with two links, of which one fails while the job runs, and the other one takes over. In the machine of
-//! `ci/rxe` also two nodes with HCAs, which fail, and a network for tcp.
+//! Two hosts with two links; one link fails while the job runs, and the other takes over. In the machine of `ci/rxe`
+//! also two nodes with HCAs, which fail, and a network for tcp.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn job_goes_on_by_the_other_interface() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // The devices are rails, or used for different sizes.
+    // The devices are rails, or serve different message sizes.
     for (host, interface, devices) in [
         (0, "v01", BOTH),
         (1, "v10b", BOTH),
@@ -54,7 +54,7 @@ fn peer_is_lost_when_both_interfaces_fail() {
         hosts.take_down(0, "v01b");
     });
     assert!(!is_success, "{text}");
-    // The time covers the limits of both devices, and of the ranks' end.
+    // The time includes the time limits of both devices and of the end of the ranks.
     assert!(time < Duration::from_secs(40), "{time:?}: {text}");
     assert!(text.contains("rank says") && text.contains("rank 1"), "{text}");
 }

@@ -174,7 +174,7 @@ impl Hosts {
         ip(&format!("-n {} link set {interface} down", self.names[host]));
     }
 
-    /// A job of a program with a rank on each of these hosts, which have names of one letter.
+    /// A job with a rank on each of the given hosts, whose names have one letter.
     fn launch(&self, ranks: &[usize], program: &[String], set: &[(&str, &str)]) -> Marked {
         let mut job = Marked::run(ranks.len() as u32, &["--timeout", "90", "--", "sh", "-c"]);
         let launcher = &mut job.command;

@@ -1,4 +1,4 @@
-//! Four threads on the same element: no update is lost, and every old value is one that the element had.
+//! Four threads on the same element: no update is lost, and every returned old value is one that the element has had.
 
 use std::sync::Barrier;
 
@@ -130,7 +130,7 @@ fn compare_and_swap_four_threads_counts_every_success() {
                     seen += 1;
                     break;
                 }
-                assert!(old > seen, "the element went back from {seen} to {old}");
+                assert!(old > seen, "the element decreased from {seen} to {old}");
                 seen = old;
             }
         }

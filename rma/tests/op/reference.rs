@@ -1,4 +1,4 @@
-//! A second implementation of the operations: wide integers truncated to size, and total order for floats.
+//! A reference implementation of the operations: wide integers truncated to size, and total order for floats.
 
 use farside_rma::op::{ElementType, Op};
 

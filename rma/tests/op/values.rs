@@ -25,7 +25,7 @@ impl Target {
 
     fn bytes(&self, len: usize) -> &[u8] {
         let (elements, canary) = bytemuck::cast_slice(&self.0).split_at(len);
-        assert!(canary.iter().all(|byte| *byte == CANARY), "written behind the target");
+        assert!(canary.iter().all(|byte| *byte == CANARY), "written past the end of the target");
         elements
     }
 }

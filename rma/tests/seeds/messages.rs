@@ -21,7 +21,7 @@ struct Sent {
     count: usize,
 }
 
-/// Nonblocking messages between random ranks, received in another order than that of the sends.
+/// Nonblocking messages between random ranks, received in another order than they are sent.
 pub(crate) const TAGGED: Kind =
     Kind { name: "messages", weight: 4, run: tagged, describe: |ranks, rng| format!("{:?}", plan(ranks, rng)) };
 
@@ -128,7 +128,7 @@ fn to_one(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
     Ok(())
 }
 
-/// Many messages that their receiver does not expect.
+/// Many unexpected messages.
 pub(crate) const FLOOD: Kind = Kind {
     name: "flood",
     weight: 1,

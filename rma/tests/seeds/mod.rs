@@ -2,7 +2,7 @@
 //! sequential model, every rank ends, and a rank that cannot continue reports why.
 //!
 //! `FARSIDE_SEED` runs one seed, `FARSIDE_TEST_SEEDS` sets their number (`ci/test seeds` takes 10,000). A failure is
-//! reported with the scenario, reduced to what it takes, and the last messages of its run.
+//! reported with the scenario, reduced to the necessary steps, and the last messages of its run.
 
 mod collectives;
 mod messages;
@@ -25,7 +25,7 @@ fn number(name: &str) -> Option<u64> {
 /// Failures after which no further seeds are run.
 const MAX_FAILURES: usize = 3;
 
-/// Sums of the runs of many seeds.
+/// Totals over the runs of many seeds.
 #[derive(Default)]
 struct Sums {
     seeds: u64,
@@ -81,8 +81,8 @@ fn run(seed: u64, sums: &mut Sums) -> Option<String> {
     outcome.failure.is_some().then(|| shrink::report(&scenario, outcome, shrink::MAX_RUNS))
 }
 
-/// Seeds that reach rare orders: a message behind one that waits to enter the network, a message to a lost rank, a signal
-/// whose region its sender forgets meanwhile.
+/// Seeds that reach rare orders: a message behind one that waits to enter the network, a message to a lost rank, a
+/// signal whose region its sender releases in the meantime.
 const RARE_SEEDS: [u64; 3] = [12, 18, 115];
 
 /// Runs seeds, for at most `limit` if that is given, until some have failed; returns the reports of the failures.
@@ -104,7 +104,7 @@ fn every_result_is_right_and_every_error_says_why() {
     let (seeds, limit) = match (number("FARSIDE_SEED"), number("FARSIDE_TEST_SEEDS")) {
         (Some(seed), _) => (seed..seed + 1, None),
         (None, Some(count)) => (0..count, None),
-        // Runs as many as the time permits.
+        // Runs as many seeds as the time permits.
         (None, None) => (0..u64::MAX, Some(Duration::from_secs(12))),
     };
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Faults of the device that are planted, each of which a seed finds.
+//! Injected device faults, each of which some seed detects.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use farside_rma::core::settings;
 use super::scenario::Scenario;
 use super::shrink;
 
-/// Seeds among which one finds a fault.
+/// Number of seeds of which at least one must detect a fault.
 const SEEDS: u64 = 1000;
 
 /// The scenario of a seed, with a damage of `FARSIDE_TEST_FAULT` to one operation of each rank.
@@ -17,8 +17,8 @@ fn planted(damage: &str, seed: u64) -> Scenario {
 }
 
 /// Searches for a seed that fails with the damage, and fails neither without it nor where the damage is harmless. The
-/// seed must fail again with exactly the same report. Seeds for which `shows` returns false, since the damage cannot
-/// show there, are left out.
+/// seed must fail again with exactly the same report. Seeds for which `shows` returns false, where the damage is not
+/// observable, are skipped.
 fn is_found(damage: &str, shows: impl Fn(&Scenario) -> bool, harmless: impl Fn(Scenario) -> Option<Scenario>) {
     let found = (0..SEEDS).map(|seed| planted(damage, seed)).filter(shows).find_map(|scenario| {
         let outcome = scenario.run();
@@ -26,15 +26,15 @@ fn is_found(damage: &str, shows: impl Fn(&Scenario) -> bool, harmless: impl Fn(S
         let not_elsewhere = || harmless(scenario.clone()).is_none_or(|harmless| harmless.run().failure.is_none());
         (fails && not_elsewhere()).then(|| (scenario.clone(), outcome))
     });
-    let (scenario, outcome) = found.unwrap_or_else(|| panic!("{damage} is not found by {SEEDS} seeds"));
+    let (scenario, outcome) = found.unwrap_or_else(|| panic!("{damage} is not detected by {SEEDS} seeds"));
     let sound = Scenario { damage: None, ..scenario.clone() }.run();
     assert!(sound.failure.is_none(), "without {damage}: {}", shrink::report(&scenario, sound, 0));
     let texts = [outcome, scenario.run()].map(|outcome| shrink::report(&scenario, outcome, 5));
     assert_eq!(texts[0], texts[1]);
-    println!("{damage} is found by seed {}:\n{}", scenario.seed, texts[0]);
+    println!("{damage} is detected by seed {}:\n{}", scenario.seed, texts[0]);
 }
 
-/// Tests of damages that show on every network.
+/// Tests of damages that are observable on every network.
 macro_rules! found {
     ($($name:ident: $damage:literal,)*) => {
         $(#[test]
@@ -69,7 +69,8 @@ found! {
 
 const OWN_ATOMIC: &str = "own-atomic";
 
-/// Where atomics of the interface are not coherent with the processor's, a rank's own ones pass through the interface too.
+/// If the interface's atomics are not coherent with CPU atomics, a rank's atomics on its own memory also use the
+/// interface.
 #[test]
 fn atomic_beside_the_interface() {
     let coherent = |scenario| Some(Scenario { incoherent: false, ..scenario });

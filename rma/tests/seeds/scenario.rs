@@ -18,7 +18,7 @@ use super::steps::{CHECK, Rank, Step};
 pub(crate) enum Hard {
     /// A rank dies at this time, in nanoseconds.
     Dies { rank: usize, at: u64 },
-    /// A registration of memory is refused at a rank, after this number of successful ones.
+    /// A memory registration fails at a rank, after this number of successful ones.
     Refuses { rank: usize, after: usize },
 }
 
@@ -158,7 +158,7 @@ impl Scenario {
             let who = if *rank < self.ranks { format!("rank {rank}") } else { "the run".to_owned() };
             Some(Failure { class, text: format!("{who}, {at}: {e}") })
         };
-        let is_wrong = |e: &Error| e.operation() == CHECK || e.to_string().contains("it panicked");
+        let is_wrong = |e: &Error| e.operation() == CHECK || e.to_string().contains("closure panicked");
         if let Some(wrong) = outcome.errors.iter().find(|(_, _, e)| is_wrong(e)) {
             return failed(wrong, Class::WrongResult);
         }
@@ -178,7 +178,7 @@ impl Scenario {
             return failed(other, Class::Error(other.2.kind()));
         }
         if outcome.time > MAX_TIME {
-            let text = format!("the ranks end after {:?}, more than {MAX_TIME:?}", outcome.time);
+            let text = format!("the ranks end only after {:?}, the limit being {MAX_TIME:?}", outcome.time);
             return Some(Failure { class: Class::TooLate, text });
         }
         None
@@ -198,7 +198,7 @@ impl fmt::Display for Scenario {
         let options = [
             (*jitter > 0.0).then(|| format!("jitter of {jitter} ns")),
             reorders.then(|| "reordering".to_owned()),
-            (*loss > 0.0).then(|| format!("loss of {loss:.4}, sent again after {retry} ns")),
+            (*loss > 0.0).then(|| format!("loss of {loss:.4}, retransmission after {retry} ns")),
             down.first()
                 .map(|d| format!("the interface of rank {} is down from {:.0} to {:.0} ns", d.rank, d.from, d.until)),
             self.slow.map(|(rank, factor)| format!("rank {rank} is slower by a factor of {factor:.1}")),
@@ -212,7 +212,7 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// The kind of a failure, which stays the same while a scenario is reduced.
+/// The kind of a failure, which must be preserved while a scenario is reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
     WrongResult,

@@ -1,4 +1,4 @@
-//! Reduces a scenario that fails to a smaller one that fails in the same way.
+//! Reduces a failing scenario to a smaller scenario that fails in the same way.
 
 use farside_rma::core::sim::{Interface, Network, Topology};
 
@@ -19,7 +19,7 @@ struct Reduction {
 }
 
 impl Reduction {
-    /// Takes a smaller scenario if it fails in the same way; returns whether it does.
+    /// Replaces the scenario by a smaller one if that fails in the same way; returns whether it does.
     fn take(&mut self, smaller: Scenario) -> bool {
         if self.runs == 0 {
             return false;

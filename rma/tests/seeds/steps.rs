@@ -1,5 +1,5 @@
-//! The steps of a scenario. All ranks draw the plan of a step from the same numbers, which depend on nothing but the step
-//! and the number of ranks, so that steps and ranks can be left out.
+//! The steps of a scenario. All ranks draw the plan of a step from the same random numbers, which depend only on the
+//! step and the number of ranks, so that steps and ranks can be removed.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use super::{collectives, messages, symmetric, windows};
 use crate::checks::config::{Config, Memory};
 
-/// The operation of the error of a result that differs from the model's.
+/// The operation in the error for a result that differs from the model.
 pub(crate) const CHECK: &str = "check a result";
 
 /// A kind of step: its name, its relative frequency, the function that a rank runs, and the text of its plan.
@@ -24,7 +24,7 @@ pub(crate) struct Kind {
     pub(crate) describe: fn(usize, &mut StdRng) -> String,
 }
 
-/// All kinds.
+/// All kinds of steps.
 const KINDS: [&Kind; 11] = [
     &windows::EPOCHS,
     &windows::PSCW,
@@ -39,7 +39,7 @@ const KINDS: [&Kind; 11] = [
     &symmetric::CALLS,
 ];
 
-/// One step of all ranks.
+/// A step that all ranks make.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     kind: &'static Kind,
@@ -80,11 +80,11 @@ impl Step {
     }
 }
 
-/// A rank between its steps.
+/// The state of a rank between steps.
 pub(crate) struct Rank<'a> {
     pub(crate) job: &'a Job,
     pub(crate) world: Team,
-    /// Teams of earlier splits, and whether windows are over memory of the program.
+    /// Teams of earlier splits, and whether windows are over user memory.
     pub(crate) teams: Vec<Team>,
     pub(crate) config: Config,
     /// A window that lives from step to step, and its model: the words of each rank.

@@ -28,7 +28,7 @@ fn ring(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
     let team = rank.team(rng);
     let (p, me) = (team.size(), team.rank());
     let (right, left) = ((me + 1) % p, (me + p - 1) % p);
-    // One more word is for the atomics.
+    // One additional word is for the atomics.
     let (data, flags) = (Symmetric::<u64>::allocate(&team, len + 1)?, Flags::allocate(&team, 3)?);
     for round in 1..=rounds {
         let mine = values(round, me, len);
@@ -46,7 +46,7 @@ fn ring(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
         flags.wait_until(1, ge(round))?;
         flags.add(0, 2, 1 + me as u64)?;
         data.atomic(right, len)?.fetch_add(round)?;
-        // This covers the own word too, which the left neighbour changes at the same time.
+        // This includes the rank's own word, which the left neighbour changes concurrently.
         data.atomic(me, len)?.add(3)?;
     }
     if me == 0 {

@@ -89,7 +89,7 @@ fn pscw(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
 pub(crate) const ATOMICS: Kind =
     Kind { name: "atomics", weight: 4, run: atomics, describe: |ranks, rng| format!("{:?}", plan(ranks, rng)) };
 
-/// A change of a word of a target. Each has a word of its own, except for those under exclusive locks.
+/// A change of a word of a target. Each origin has its own word, except under exclusive locks.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     FetchAdd,
@@ -126,7 +126,7 @@ impl Change {
 
 const WORDS: usize = 6;
 
-/// The changes of each rank: the kind of each, and its target.
+/// The changes of each rank: kind and target.
 fn plan(ranks: usize, rng: &mut StdRng) -> Vec<Vec<(Change, usize)>> {
     // There are few words and targets, so that ranks conflict.
     let changes: Vec<Change> = (0..rng.random_range(1..=3)).map(|_| *CHANGES.choose(rng).unwrap()).collect();

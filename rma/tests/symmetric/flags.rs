@@ -1,4 +1,4 @@
-//! Flags and notified puts: order, every way to wait, ranks that sleep.
+//! Flags and notified puts: ordering, every waiting call, sleeping ranks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use farside_rma::prelude::*;
 
 use super::{everywhere, quick, verbs};
 
-/// A ring in which each round's data of another length must be there when its flag is seen.
+/// A ring in which each round's data, of varying length, must have arrived when the flag is seen.
 #[test]
 fn data_is_there_when_the_flag_is_seen() {
     everywhere(&[2, 4], |team, _| {

@@ -3,13 +3,14 @@
 mod flags;
 mod operations;
 mod refused;
+mod threads;
 
 use crate::checks::config::{Config, Memory, quick, table, verbs, within};
 use farside_rma::{Result, Team};
 
-/// Runs `f` with these numbers of ranks over every configuration with memory of the runtime.
+/// Runs `f` with the given numbers of ranks over every configuration with memory of the runtime.
 fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
-    // Waits for a flag that is already set return immediately, and in a simulation no other rank runs meanwhile.
+    // Skips simulations: a wait for a flag that is already set returns immediately, so no other rank would run.
     let configs = table().iter().filter(|c| c.seed.is_none());
     let allocated = configs.filter(|c| c.memory == Memory::Allocated || c.device.is_some());
     let most = if verbs() && quick() { 1 } else { 12 };

@@ -7,7 +7,7 @@ use farside_rma::symmetric::Context;
 
 use super::everywhere;
 
-/// An element that is not a number.
+/// An element type that is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 struct Particle {
@@ -76,7 +76,7 @@ fn strided_indexed_selected_and_own() {
         table.get_indexed(&mut picked, peer, &[20, 5, 5, 0])?;
         assert_eq!(picked, [mine[1], mine[1], mine[1], mine[2]]);
         table.barrier()?;
-        // Puts own memory to the peer, without a buffer, and to the rank itself, overlapping.
+        // Puts from window memory to the peer, without a buffer, and to an overlapping range of the same rank.
         table.put_own(1..6, peer, 30)?;
         table.barrier()?;
         let mut got = [Particle::zeroed(); 5];
@@ -169,7 +169,7 @@ fn buffers_come_back() {
             }
         };
         assert_eq!(got[..], mine);
-        assert_eq!(get.test().unwrap_err().kind(), ErrorKind::BadArgument, "given back once");
+        assert_eq!(get.test().unwrap_err().kind(), ErrorKind::BadArgument, "returned once");
         assert_eq!(table.get_nbi([0; 3], peer, me * len + 1)?.wait()?, mine[1..4]);
         // Operations continue when their handles are dropped or leaked.
         for at in 0..300 {
@@ -182,7 +182,7 @@ fn buffers_come_back() {
         table.get(&mut got, peer, me * len)?;
         assert!((0..300).all(|at| got[at] == at as u64 + 1) && got[400..] == [1234; 9], "{got:?}");
         team.barrier()?;
-        // A handle that outlives the array has its buffer.
+        // A handle that outlives the array still returns its buffer.
         let late = table.put_nbi(vec![5; 4], peer, 0)?;
         table.free()?;
         assert_eq!(late.wait()?, [5; 4]);
@@ -264,7 +264,7 @@ fn messages_of_each_call() {
         let peer = 1 - team.rank();
         let (table, flags) = (Symmetric::<u64>::allocate(team, 16)?, Flags::allocate(team, 2)?);
         let counted = |call: &dyn Fn() -> Result<()>| -> Result<Vec<(Kind, u64)>> {
-            // What a peer's requests cost is counted at the peer, at other times.
+            // The cost of a peer's requests is counted at the peer.
             team.barrier()?;
             let before = team.job().stats();
             call()?;

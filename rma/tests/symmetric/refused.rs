@@ -1,4 +1,4 @@
-//! Calls that are refused, with errors that name the reason.
+//! Rejected calls, whose errors name the reason.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -43,7 +43,7 @@ fn places_outside() {
         outside(table.put_notify_nbi(vec![1; 10], 1, 0, &flags, 1, 1).map(drop));
         let twice = table.put_indexed(&[1, 2], 1, &[3, 3]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::BadArgument, "{twice}");
-        // The refusals leave everything usable.
+        // All objects remain usable after the errors.
         table.put(&[5; 10], 1 - team.rank(), 0)?;
         table.barrier()?;
         assert_eq!(table.local().to_vec()?, [5; 10]);
@@ -66,7 +66,7 @@ fn mismatches_are_refused_at_every_rank() {
         };
         let text = e.to_string();
         assert!(e.kind() == ErrorKind::Mismatch && text.contains("`u64`") && text.contains("`[f32; 2]`"), "{text}");
-        // One of the ranks makes an object of another kind, with the same size and element type.
+        // One of the ranks creates another kind of object with the same size and element type.
         type Make = fn(&Team) -> Result<()>;
         let makes: [(&str, Make); 4] = [
             ("flags", |team| Flags::allocate(team, 4).map(drop)),

@@ -1,4 +1,4 @@
-//! After `finalize` everything that names another rank is refused, on every device; own memory stays accessible.
+//! After `finalize` every call that names another rank fails, on every device; a rank's own memory stays accessible.
 
 use farside_rma::calls::Calls;
 use farside_rma::collectives::call;
@@ -30,7 +30,7 @@ fn refused(team: &Team, _: &Config) -> Result<()> {
     let theirs = shared.as_ref().map(|shared| shared.of(n)).transpose()?;
     let calls = Calls::new(team)?;
     let double = calls.register(|_, x: u64| 2 * x)?;
-    // Each has been used already, so that the calls need not set up anything first.
+    // Each object has already been used, so that the calls need no lazy setup.
     window.fence(NONE, |e| e.put_value(1, n, 0))?;
     passive.lock(LockKind::Exclusive, n, NONE, |e| e.put_value(1, n, 0))?;
     open.put_value(1, n, 0)?;

@@ -1,5 +1,5 @@
-//! Bodies that fail at one rank, by an error or a panic, while the others wait for it: they get an error that names it,
-//! and no rank waits forever.
+//! Bodies that fail at one rank, by an error or a panic, while other ranks wait for it: those ranks get an error that
+//! names it, and no rank waits forever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -34,9 +34,9 @@ fn names_rank_1(team: &Team, what: &str, ended: std::thread::Result<Result<()>>)
         (1, Ok(ended)) => assert_eq!(ended.expect_err("the body failed").operation(), "think"),
         (1, Err(panic)) => assert_eq!(*panic.downcast::<&str>().unwrap(), "on purpose"),
         (me, ended) => {
-            let e = ended.unwrap().expect_err(&format!("{what}: rank {me} gets an error"));
+            let e = ended.unwrap().expect_err(&format!("{what}: rank {me} must get an error"));
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Mismatch, Some(1)), "{what}, rank {me}: {e}");
-            assert!(e.to_string().contains("its body of"), "{what}, rank {me}: {e}");
+            assert!(e.to_string().contains("body of"), "{what}, rank {me}: {e}");
         }
     }
 }
@@ -70,7 +70,7 @@ fn body_of_a_borrowed_window_fails_while_others_wait_in_theirs() {
             names_rank_1(team, what, ended);
             assert_eq!(mine[0], 1, "the epoch before is complete");
         }
-        // The team has made no call that a rank has missed, so it can be used.
+        // No rank has missed a call on the team, so the team is still usable.
         team.barrier()?;
         flags.free()
     });
@@ -108,7 +108,7 @@ fn body_of_an_epoch_fails_while_others_wait_in_theirs() {
         names_rank_1(team, "a run of fences", ended);
         let ended = caught(|| window.fences(|fences| fences.epoch(Assert::empty(), |_| turn(3))));
         names_rank_1(team, "an epoch of a run", ended);
-        // Rank 1 exposes its memory, and rank 0 waits in its access; then they change roles.
+        // Rank 1 exposes its memory, and rank 0 waits in its access epoch; then they swap roles.
         if me < 2 {
             let ended = match me {
                 1 => caught(|| window.expose(&[0], Assert::empty(), |_| turn(4))),
@@ -136,7 +136,7 @@ fn body_of_an_epoch_fails_while_others_wait_in_theirs() {
     });
 }
 
-/// A rank whose run of fences ends early makes the others' runs disagree, and the error names it.
+/// A run of fences that ends early at one rank causes a mismatch, and the error names that rank.
 #[test]
 fn run_of_fences_that_ends_early_is_named() {
     over_devices(&[3], |team, fail| {
@@ -155,7 +155,7 @@ fn run_of_fences_that_ends_early_is_named() {
     });
 }
 
-/// Bodies in which no other rank takes part: no rank waits, and the others are not affected.
+/// Bodies in which no other rank participates: no rank waits, and the other ranks are not affected.
 #[test]
 fn body_under_a_lock_or_of_an_overlap_fails_alone() {
     over_devices(&[3], |team, fail| {
@@ -176,7 +176,7 @@ fn body_under_a_lock_or_of_an_overlap_fails_alone() {
             team.barrier()?;
         }
         assert_eq!(window.local_shared().load(0)?, 1);
-        // A started call that rank 1 gives up fails at the others, and names it.
+        // A started call that rank 1 cancels fails at the other ranks, with an error that names rank 1.
         let mut sums = [1u64; 3000];
         let ended = caught(|| {
             team.overlap(|scope| {

@@ -1,4 +1,4 @@
-//! Buffers inside epochs: returned by requests and used again, in parts, the window's own memory, a shared view of it;
+//! Buffers inside epochs: returned by requests and reused, in parts, the window's own memory, a shared view of it;
 //! bodies with errors of other types.
 
 use farside_rma::{Assert, Error, ErrorKind, LockKind, LockWindow, Result, Team, Window};
@@ -111,7 +111,7 @@ fn own_memory_is_the_origin() {
         window.local_mut()?[..200].fill(me as u64 + 1);
         window.fence(NONE, |epoch| epoch.put_own(0..200, right, 200))?;
         assert!(window.local()?[200..400].iter().all(|x| *x == left as u64 + 1));
-        // The elements from the left continue to the right.
+        // The elements from the left neighbour are passed on to the right neighbour.
         window.expose(&[left], NONE, |exposure| {
             exposure.start(&[right], NONE, |epoch| epoch.put_own(200..400, right, 400))
         })?;
@@ -128,13 +128,13 @@ fn own_memory_is_the_origin() {
         window.lock(LockKind::Exclusive, right, NONE, |epoch| epoch.put_own(0..1, right, 7))?;
         team.barrier()?;
         assert_eq!(window.local_shared().load(7)?, left as u64 + 5);
-        // The window is put onto itself, overlapping, as the first operation of an epoch.
+        // An overlapping put from the window to itself is the first operation of an epoch.
         window.local_shared().write(0, &[1, 2, 3, 4, 5])?;
         window.lock_all(NONE, |epoch| epoch.put_own(0..5, me, 2))?;
         assert_eq!(window.local_shared().to_vec()?, [1, 2, 1, 2, 3, 4, 5, left as u64 + 5]);
         team.barrier()?;
-        // An operation that reads the memory ends before it is lent. The ranks run one after another, since each would
-        // hold the lock of its neighbour while it waits for its own.
+        // An operation that reads the memory completes before local access is granted. The ranks run one after another,
+        // since each would hold the lock of its neighbour while it waits for its own.
         for turn in 0..p {
             if turn == me {
                 window.lock(LockKind::Shared, right, NONE, |epoch| {
@@ -152,7 +152,7 @@ fn own_memory_is_the_origin() {
         }
         assert_eq!(window.local_shared().load(6)?, 1);
         team.barrier()?;
-        // While the memory is lent exclusively it is no origin; one rank after another, for the same reason.
+        // During exclusive local access the memory cannot be an origin; one rank after another, for the same reason.
         for turn in 0..p {
             if turn == me {
                 let e = window

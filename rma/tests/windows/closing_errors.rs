@@ -1,5 +1,5 @@
-//! A failed operation is an error of its own call or of the call that closes its epoch. The closing call synchronizes
-//! nevertheless: other ranks, other operations and later epochs are not affected.
+//! A failed operation is an error of its own call or of the call that closes its epoch. The closing call still
+//! synchronizes: other ranks, other operations and later epochs are not affected.
 
 use farside_rma::datatype::Datatype;
 use farside_rma::{Assert, ErrorKind, LockKind, LockWindow, Op, Result, Selection, Window};

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Several ranks that request the same lock: it excludes, no waiter is missed, and waiting ranks send few messages.
+//! Several ranks that request the same lock: the lock excludes, no wakeup is lost, and waiting ranks send few messages.
 
 use farside_rma::core::coll;
 use farside_rma::core::stats::Kind;
@@ -71,7 +71,7 @@ fn lock_of_readers_and_writers_in_line_excludes_and_forgets_no_rank() {
 }
 
 /// Counts the messages that waiters send while another rank holds the lock, and those of the lock as a whole.
-fn waiting(team: &Team, kind: LockKind) -> Result<()> {
+fn messages_while_waiting(team: &Team, kind: LockKind) -> Result<()> {
     let w = RawWindow::allocate(team, 8, Options::default())?;
     let stats = || team.job().stats();
     if team.rank() == 0 {
@@ -113,7 +113,7 @@ fn lock_that_is_held_costs_who_waits_a_few_messages_however_long_it_takes() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
         for n in SIZES {
             for kind in [LockKind::Exclusive, LockKind::Shared] {
-                let run = move || config.run(*n, |team| waiting(team, kind)).map(|_| ());
+                let run = move || config.run(*n, |team| messages_while_waiting(team, kind)).map(|_| ());
                 within(30, "a lock that is held", run).unwrap_or_else(|e| panic!("{}, {n} ranks: {e}", config.name));
             }
         }
@@ -121,7 +121,7 @@ fn lock_that_is_held_costs_who_waits_a_few_messages_however_long_it_takes() {
 }
 
 /// Ranks 2 and 3 hold their own locks while ranks 0 and 1, as readers, request both locks in opposite orders. Then each
-/// waits first for the lock that the other one has requested first: readers do not wait for each other.
+/// reader first waits for the lock that the other has requested first: readers do not wait for each other.
 fn crossing(team: &Team, all: bool) -> Result<()> {
     let w = RawWindow::allocate(team, 16, Options::default())?;
     let rank = team.rank();
@@ -220,9 +220,9 @@ fn reader_that_has_asked_and_waits_for_something_else_keeps_no_reader_waiting() 
     }
 }
 
-/// Updates of many elements and of single ones, by all ranks at the same time: none is lost. First each rank makes both in
-/// turn; then rank 0 makes single ones alone, so many that the elements of its target are no longer locked, while the
-/// others go on; then all again.
+/// Updates of many elements and of single ones, by all ranks at the same time: none is lost. First each rank makes both
+/// kinds in turn; then rank 0 makes only single-element updates, enough to take a share of the element lock, while the
+/// other ranks continue; then all ranks make both again, each round under its own exclusive or shared lock.
 fn updates<T: Value + CasElement>(team: &Team, config: &config::Config) -> Result<()> {
     const LEN: usize = 45;
     let (p, me, size) = (team.size(), team.rank(), size_of::<T>());
@@ -231,9 +231,14 @@ fn updates<T: Value + CasElement>(team: &Team, config: &config::Config) -> Resul
     let (one, ones) = (T::of(1), [T::of(1); LEN]);
     let none = std::ptr::null_mut();
     let mut added = [0u64; LEN];
-    w.lock_all(NONE)?;
     for round in 0..3 * rounds {
-        let alone = me == 0 && round / rounds == 1;
+        let (phase, last) = (round / rounds, (round + 1) % rounds == 0);
+        if phase == 2 {
+            w.lock([LockKind::Shared, LockKind::Exclusive][(me + round) % 2], 0, NONE)?;
+        } else if round % rounds == 0 {
+            w.lock_all(NONE)?;
+        }
+        let alone = me == 0 && phase == 1;
         let (start, at) = ((me + round) % 5, (7 * me + round) % LEN);
         let (mut old, mut seen) = (T::of(0), [T::of(0); LEN]);
         // SAFETY: the variables outlive the flushes.
@@ -254,8 +259,12 @@ fn updates<T: Value + CasElement>(team: &Team, config: &config::Config) -> Resul
             w.flush(0)?;
             added[at] += u64::from(found == expected);
         }
+        match phase {
+            2 => w.unlock(0)?,
+            _ if last => w.unlock_all()?,
+            _ => {}
+        }
     }
-    w.unlock_all()?;
     let bytes: Vec<u8> = added.iter().flat_map(|n| n.to_le_bytes()).collect();
     let all = coll::allgather(team, &bytes)?;
     assert_eq!(all.len(), p);
@@ -304,6 +313,34 @@ fn accumulate_on_a_mapped_window_costs_no_message_for_its_lock() {
         w.free()
     };
     for config in config::these(&[config::MAPPED]) {
+        config.run(2, run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
+    }
+}
+
+/// Where memory is not mapped, an accumulate of many elements is one request of the device, or a read and a write under
+/// a lock word, until a single-element update of the same elements uses an atomic.
+#[test]
+fn accumulate_of_many_elements_is_a_bounded_number_of_messages() {
+    const LEN: usize = 5000;
+    let run = |team: &Team| {
+        let (ones, mut old) = (vec![1.0f64; LEN], vec![0.0f64; LEN]);
+        let w = RawWindow::allocate(team, size_of_val(&ones[..]), Options::default())?;
+        w.lock_all(Assert::NOCHECK)?;
+        for former in [std::ptr::null_mut(), old.as_mut_ptr()].into_iter().filter(|_| team.rank() == 1) {
+            let before = team.job().stats();
+            // SAFETY: the buffers outlive the flush.
+            unsafe { w.accumulate(Op::Sum, ones.as_ptr(), former, LEN, 0, 0) }?;
+            w.flush(0)?;
+            let spent = team.job().stats() - before;
+            let counted = [Kind::Accumulate, Kind::FetchAdd, Kind::Read, Kind::Write].map(|kind| spent.count(kind));
+            assert!(counted == [1, 0, 0, 0] || counted == [1, 2, 1, 1], "{counted:?}");
+            assert_eq!(counted.iter().sum::<u64>(), spent.messages());
+        }
+        assert!(team.rank() == 0 || old.iter().all(|value| *value == 1.0));
+        w.unlock_all()?;
+        w.free()
+    };
+    for config in config::table() {
         config.run(2, run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
     }
 }

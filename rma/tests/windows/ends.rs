@@ -51,7 +51,7 @@ macro_rules! early {
                 Sync::$sync,
                 // `resume_unwind` skips the panic hook, which would print a message and a backtrace.
                 || std::panic::resume_unwind(Box::new("on purpose")),
-                |r| assert_eq!(*r.expect_err("the panic goes on").downcast::<&str>().unwrap(), "on purpose"),
+                |r| assert_eq!(*r.expect_err("the panic resumes").downcast::<&str>().unwrap(), "on purpose"),
             );
         }
 

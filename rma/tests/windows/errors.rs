@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Invalid input: each kind is an error that names the cause, and leaves the window unchanged.
+//! Invalid input: each kind yields an error that names the cause, and leaves the window unchanged.
 
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{
@@ -147,8 +147,8 @@ fn accumulate_fence_operation_that_floats_do_not_have() {
     });
 }
 
-/// Displacements of the untyped layer are bytes, so a target may be misaligned. This is refused when the operation is
-/// issued or, if the target finds out, when it is completed.
+/// Displacements of the untyped layer are bytes, so a target may be misaligned. This fails when the operation is issued
+/// or, if the target detects it, when the operation is completed.
 #[test]
 fn atomics_lock_misaligned() {
     everywhere_with(&[2], |team, config| {
@@ -376,8 +376,8 @@ fn lock_family_on_a_window_without_locks() {
     }
 }
 
-/// A fence with the promise to close an empty epoch opens no exposure: operations are refused, so that memory that its
-/// owner uses locally is not written.
+/// A fence that asserts an empty epoch opens no exposure: operations fail, so that memory that its owner uses locally
+/// is not written.
 #[test]
 fn put_fence_noprecede_refused() {
     everywhere_with(&[2, 5], |team, config| {
@@ -393,7 +393,7 @@ fn put_fence_noprecede_refused() {
     });
 }
 
-/// The untyped layer detects the false promise if operations are queued; the window can still be freed.
+/// The untyped layer detects the false assertion if operations are queued; the window can still be freed.
 #[test]
 fn put_fence_noprecede_false_promise() {
     config::POSTED
@@ -409,7 +409,7 @@ fn put_fence_noprecede_false_promise() {
         .unwrap();
 }
 
-/// A run of fences: the fence is refused while an operation is in progress, whose buffer would be free after it.
+/// A run of fences: the fence fails while an operation is in progress, whose buffer could be reused after the fence.
 #[test]
 fn get_fences_noprecede_false_promise() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
@@ -474,7 +474,7 @@ fn creation_with_element_types_that_differ() {
         let made =
             if odd { LockWindow::<f32>::allocate(team, 0).map(drop) } else { lock_window(team, config, 9).map(drop) };
         let e = made.unwrap_err();
-        assert_eq!((e.kind(), e.operation()), (ErrorKind::Mismatch, "make a window"), "{e}");
+        assert_eq!((e.kind(), e.operation()), (ErrorKind::Mismatch, "create a window"), "{e}");
         let made =
             if odd { DynamicWindow::<u8>::new(team).map(drop) } else { DynamicWindow::<u64>::new(team).map(drop) };
         assert_eq!(kind(made), ErrorKind::Mismatch);
@@ -496,14 +496,14 @@ fn creation_after_the_end_of_the_job() {
 #[test]
 fn creation_on_a_full_file_system() {
     if config::verbs() {
-        println!("skipped: over verbs windows are no files");
+        println!("skipped: over verbs windows have no files");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let mount = |args: &[&str]| std::process::Command::new("mount").args(args).arg(dir.path()).output();
     match mount(&["-t", "tmpfs", "-o", "size=24m", "tmpfs"]) {
         Ok(o) if o.status.success() => {}
-        _ => return println!("not run: this user may not mount a tmpfs"),
+        _ => return println!("skipped: this user may not mount a tmpfs"),
     }
     let path = dir.path().to_str().unwrap().to_owned();
     let result = within(60, "a full file system", move || {
@@ -591,12 +591,12 @@ fn operations_lock_nested_on_the_outer_target() {
                 got.fill(8);
                 Ok(())
             })?;
-            assert!(got.iter().all(|x| *x == 8), "nothing writes to the buffer later");
+            assert!(got.iter().all(|x| *x == 8), "the buffer is not written afterwards");
         }
         team.barrier()?;
         win.with_local(|l| {
             let expected = if team.rank() == 1 { 7 } else { 0 };
-            assert!(l.iter().all(|x| *x == expected), "what was put before the buffer changed");
+            assert!(l.iter().all(|x| *x == expected), "the value put before the buffer was modified");
             Ok(())
         })?;
         win.free()

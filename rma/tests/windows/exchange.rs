@@ -1,5 +1,5 @@
 //! The ghost exchange of a stencil on a ring of ranks, under every synchronization, compared with the same steps on one
-//! array. Many steps detect an epoch that ends too early, or a number that is mixed up between epochs.
+//! array. Many steps detect an epoch that ends too early, or epoch numbers that are confused.
 
 use farside_rma::{Assert, LockKind, Result, Team};
 

@@ -74,7 +74,7 @@ impl Bench<'_> {
     fn count(&self, call: &str, expected: Cost, f: impl FnOnce() -> Result<()>) -> Result<()> {
         // Wait for packets of earlier calls that are still queued, so that they are not counted for this one.
         let job = self.team.job();
-        job.wait("what was sent to go", || Ok(job.active_messages().is_quiet().then_some(())))?;
+        job.wait("send queued packets", || Ok(job.active_messages().is_quiet().then_some(())))?;
         let before = self.team.job().stats();
         f()?;
         let found = cost(&(self.team.job().stats() - before));
@@ -139,7 +139,8 @@ fn messages_of_fence() {
     for_all(|b| {
         let (p, k, mapped) = (b.p, b.targets.len(), b.window.is_mapped());
         let rounds = words(rounds(b.team));
-        // Between two ranks, an operation that is a message carries the notification, and the closing call posts it.
+        // Between two ranks, the notification is combined with an operation that is a message, and the closing call
+        // posts it.
         let one = rounds.messages;
         // Where memory is mapped, a put is a copy when it is issued, and is counted as a write.
         let device = b.team.job().device();
@@ -165,7 +166,7 @@ fn messages_of_fence() {
     });
 }
 
-/// The last of several operations to the other rank carries the notification.
+/// The notification is combined with the last of several operations to the other rank.
 #[test]
 fn messages_of_fence_several_operations() {
     for_all(|b| {
@@ -193,7 +194,7 @@ fn messages_of_pscw() {
                 b.window.put_value(1u64, *t, 0)?;
                 b.window.put_value(2u64, *t, 0)?;
             }
-            // Posted: puts carry half of the signals. Mapped: the puts have been counted already.
+            // Unmapped: half of the signals are combined with puts. Mapped: the puts have already been counted.
             let call = format!("complete{name}, two puts to half of the group");
             b.count(&call, words(k), || b.window.complete())?;
             b.count(&format!("wait{name}"), words(0), || b.window.wait())?;
@@ -216,7 +217,8 @@ fn messages_of_lock() {
     for_all(|b| {
         let mapped = b.window.is_mapped();
         for (kind, name) in [(LockKind::Shared, "shared"), (LockKind::Exclusive, "exclusive")] {
-            // Not mapped: the request is deferred, and a reader takes a read and a compare-and-swap.
+            // Unmapped: the lock request is deferred to the first operation; a shared lock then costs a read and a
+            // compare-and-swap.
             let enter = if mapped || kind == LockKind::Exclusive { 1 } else { 2 };
             b.in_turn(|| {
                 let Some(t) = b.targets.first().copied() else { return Ok(()) };
@@ -261,7 +263,7 @@ fn messages_of_lock_all() {
     });
 }
 
-/// Making a window takes five allgathers, and freeing it a barrier.
+/// Creating a window takes five allgathers, and freeing it a barrier.
 #[test]
 fn messages_of_creation_and_free() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {

@@ -33,7 +33,7 @@ fn both_ways(config: Config, run: impl Fn(&Team, usize, &dyn Fn(usize)) -> Resul
                     if looks.is_multiple_of(1 << 10) {
                         std::thread::yield_now();
                     }
-                    assert!(looks < 1 << 28, "the other rank does not come to round {round}");
+                    assert!(looks < 1 << 28, "the other rank does not reach round {round}");
                 }
             };
             run(team, rounds, &together)
@@ -42,10 +42,11 @@ fn both_ways(config: Config, run: impl Fn(&Team, usize, &dyn Fn(usize)) -> Resul
     .unwrap_or_else(|e| panic!("{name}: {e}"));
     let neither = (0..rounds).filter(|i| found[0][*i] == 0 && found[1][*i] == 0).count();
     assert_eq!(neither, 0, "{name}: rounds, out of {rounds}, in which neither rank read the other's value");
-    assert!(found.iter().flatten().any(|x| *x != 0), "{name}: nothing was ever read");
+    assert!(found.iter().flatten().any(|x| *x != 0), "{name}: no value was ever read");
 }
 
-/// Bytes from one place to the next: each place has its own cache line, which the reader has and the writer must fetch.
+/// Bytes from one place to the next: each position has its own cache line, which the reader owns and the writer must
+/// fetch.
 const LINE: usize = 64;
 
 /// Runs all rounds in one lock_all epoch of an untyped window: in round i rank r writes place 2 i + r of the other

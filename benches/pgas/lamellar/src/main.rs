@@ -1,5 +1,5 @@
-//! The operations and tables of `farside-bench pgas` on Lamellar, in lines of the same form. `benches/pgas/run` starts
-//! it.
+//! The operations and tables of `farside-bench pgas` on Lamellar, with the same output format. Started by
+//! `benches/pgas/run`.
 //!
 //!     pgas-lamellar [BLOCK_MS] [TABLE_BITS]
 //!
@@ -39,7 +39,7 @@ fn wrong(what: &str) -> ! {
 struct Meter {
     world: LamellarWorld,
     block: Duration,
-    /// The time of rank 0, for all ranks.
+    /// Broadcasts the time of rank 0 to all ranks.
     time: SharedMemoryRegion<f64>,
 }
 
@@ -64,15 +64,14 @@ impl Meter {
                 }
             }
             self.world.barrier();
-            // SAFETY: written before the barrier, and again only after that of the next block.
+            // SAFETY: written before the barrier, and again only after the barrier of the next block.
             let time = unsafe { self.time.as_slice()[0] };
             let wanted = self.block.as_secs_f64();
             if times.is_empty() && time < wanted / 2.0 && count < 1 << 40 {
                 (count, long) = ((count as f64 * (wanted / time.max(1e-9)).clamp(2.0, 10.0)) as u64, false);
                 continue;
             }
-            // A block may be long because a rank was interrupted, hence the median; an additional first block is the
-            // warm-up.
+            // The median discards blocks in which a rank was interrupted; an additional first block is the warm-up.
             if !std::mem::replace(&mut long, true) {
                 continue;
             }
@@ -122,7 +121,7 @@ fn transfers(meter: &Meter) {
                 }
             });
             if meter.is_first() && into.as_slice() != from.as_slice() {
-                wrong("what was put and got");
+                wrong("the data put and read back");
             }
         }
     }
@@ -178,7 +177,7 @@ fn flags(meter: &Meter) {
                     }
                     if me == 1 {
                         if region.as_slice()[0] != turn {
-                            wrong("what came before a flag");
+                            wrong("the data put before a flag");
                         }
                         put(turn, 0);
                     }

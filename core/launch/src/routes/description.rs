@@ -158,7 +158,7 @@ impl Source<'_> {
         let mut network = Network { limits, sizes, ..Network::default() };
         let nodes = file.nodes.get_ref();
         if !(1..=NODES_MAX).contains(&nodes.len()) {
-            let cause = format!("nodes: {} nodes, and 1 to {NODES_MAX} are allowed", nodes.len());
+            let cause = format!("nodes: {} nodes given, but 1 to {NODES_MAX} are allowed", nodes.len());
             return Err(self.error(
                 &file.nodes.span(),
                 &cause,
@@ -169,7 +169,7 @@ impl Source<'_> {
         for (n, node) in nodes.iter().enumerate() {
             let name = self.word("nodes.name", &node.name)?;
             if numbers.insert(name, n).is_some() {
-                let cause = format!("nodes.name: a second node {name:?}");
+                let cause = format!("nodes.name: two nodes are called {name:?}");
                 return Err(self.error(&node.name.span(), &cause, "give each node its own name"));
             }
             let forward = self.forward(node.forward.as_ref())?.unwrap_or(forward);
@@ -199,8 +199,8 @@ impl Source<'_> {
             for ends in self.pairs(link, &numbers)? {
                 if !seen.insert((ends, number)) {
                     let [a, b] = ends.map(|n| &network.nodes[n].name);
-                    let cause = format!("links.between: a second link by {device} between {a} and {b}");
-                    let remedy = "keep one of the two; a second adapter is a device with a name of its own";
+                    let cause = format!("links.between: two links by {device} join {a} and {b}");
+                    let remedy = "keep one of the two; give a second adapter a device name of its own";
                     return Err(self.error(&link.between.span(), &cause, remedy));
                 }
                 network.links.push(Link { ends, device: number, performance });
@@ -219,14 +219,14 @@ impl Source<'_> {
         let mut nodes = Vec::with_capacity(names.len());
         for name in names {
             let Some(number) = numbers.get(name.get_ref().as_str()) else {
-                let cause = format!("links.between: no node {:?}", name.get_ref());
+                let cause = format!("links.between: there is no node {:?}", name.get_ref());
                 return Err(self.error(&name.span(), &cause, "name a node of [[nodes]]"));
             };
             nodes.push(*number);
         }
         nodes.sort_unstable();
         if nodes.is_empty() || nodes.windows(2).any(|pair| pair[0] == pair[1]) {
-            let cause = "links.between: no node, or one twice";
+            let cause = "links.between: the list is empty, or names a node twice";
             let remedy = "name each node once; a single node is a link between the ranks of that node";
             return Err(self.error(&link.between.span(), cause, remedy));
         }
@@ -241,7 +241,7 @@ impl Source<'_> {
         let of = |sizes: &Spanned<Vec<Size>>| sizes.get_ref().iter().map(|size| size.0).collect::<Vec<_>>();
         let bad = |at: &Spanned<Vec<Size>>, cause: &str, remedy: &str| Err(self.error(&at.span(), cause, remedy));
         let [low, high] = of(&file.ranges)[..] else {
-            let cause = format!("ranges: {} limits instead of 2", file.ranges.get_ref().len());
+            let cause = format!("ranges: {} limits given, but 2 are needed", file.ranges.get_ref().len());
             return bad(&file.ranges, &cause, "give the longest small and the longest medium message");
         };
         if low == 0 || low >= high || high == SIZE_MAX {
@@ -255,11 +255,11 @@ impl Source<'_> {
             return Ok((limits, [middle(1, low), middle(low + 1, high), high.saturating_mul(4).min(SIZE_MAX)]));
         };
         let [small, medium, large] = of(given)[..] else {
-            let cause = format!("sizes: {} sizes instead of 3", given.get_ref().len());
+            let cause = format!("sizes: {} sizes given, but 3 are needed", given.get_ref().len());
             return bad(given, &cause, "give the size of each range for which its routes are chosen");
         };
         if small > low || !(low + 1..=high).contains(&medium) || large <= high {
-            let cause = format!("sizes: {small}, {medium} and {large} bytes are not one of each range");
+            let cause = format!("sizes: {small}, {medium} and {large} bytes are not one size of each range");
             return bad(given, &cause, "give a small, a medium and a large size, as `ranges` limits them");
         }
         Ok((limits, [small, medium, large]))
@@ -308,8 +308,8 @@ impl Source<'_> {
             }
             (model, _) => {
                 let cause = match model {
-                    Some(_) => "a model in addition to times of ranges",
-                    None => "neither a model nor the times of all three ranges",
+                    Some(_) => "both a model and times of ranges are given",
+                    None => "neither a model nor the times of all three ranges are given",
                 };
                 let remedy = "give either `model`, or `small`, `medium` and `large`";
                 return Err(self.error(&times.span(), &format!("{field}: {cause}"), remedy));

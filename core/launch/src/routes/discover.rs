@@ -41,7 +41,7 @@ pub(crate) struct DiscoverOptions {
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let value = text.parse().ok().filter(|value| (0.2..=600.0).contains(value));
-    value.ok_or_else(|| "a number from 0.2 to 600".to_owned())
+    value.ok_or_else(|| "not a number from 0.2 to 600".to_owned())
 }
 
 /// The description of the network; `None` at ranks other than the first one.

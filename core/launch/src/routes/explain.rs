@@ -12,7 +12,6 @@ use super::table::{Routes, range_text};
 const SHOWN: usize = 5;
 
 /// Explains the route of a message of `bytes`.
-#[must_use]
 pub(crate) fn explain(network: &Network, routes: &Routes, from: usize, to: usize, bytes: u64) -> String {
     let range = network.range(bytes);
     let names = format!("{} to {}", network.nodes[from].name, network.nodes[to].name);
@@ -81,7 +80,7 @@ fn table(text: &mut String, rows: &[[String; 3]]) {
     }
 }
 
-/// The reason for which a route is slower than another.
+/// Text that says why a route is slower than another.
 fn difference(network: &Network, range: usize, of: &Time, than: &Time) -> String {
     let more = of.sum() - than.sum();
     let parts = [
@@ -145,7 +144,7 @@ fn alternatives(
     found
 }
 
-/// The reason for which there is no route.
+/// Text that says why there is no route.
 fn why_no_route(network: &Network, from: usize, to: usize) -> String {
     if from == to {
         return "no link joins the ranks of this node".into();

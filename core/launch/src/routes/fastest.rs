@@ -37,7 +37,6 @@ fn picoseconds(microseconds: f64) -> u128 {
 
 impl Network {
     /// The cost of a link.
-    #[must_use]
     pub(crate) fn link_cost(&self, link: usize, range: usize, bytes: u64) -> Cost {
         Cost { refused: 0, picoseconds: picoseconds(self.link_time(link, range, bytes).sum()).max(1), hops: 1 }
     }
@@ -54,7 +53,6 @@ impl Network {
 }
 
 /// A network with the costs of messages of one size.
-#[derive(Debug)]
 pub(crate) struct Fastest {
     /// The fastest link between each two nodes, with its number.
     graph: UnGraph<(), (Cost, usize)>,
@@ -63,7 +61,6 @@ pub(crate) struct Fastest {
 }
 
 impl Fastest {
-    #[must_use]
     pub(crate) fn new(network: &Network, range: usize, bytes: u64) -> Self {
         let mut best: BTreeMap<[usize; 2], (Cost, usize)> = BTreeMap::new();
         for (n, link) in network.links.iter().enumerate().filter(|(_, link)| !link.is_inside()) {
@@ -83,7 +80,6 @@ impl Fastest {
     /// The next hop and the cost of each node's fastest route to `to` that avoids the nodes `without`; `None` at those
     /// nodes, at `to`, and if no links lead there. Tables of different nodes agree, since among equal routes the next
     /// hop with the lowest number is chosen.
-    #[must_use]
     pub(crate) fn toward(&self, to: usize, without: &[u32]) -> Vec<Option<(Hop, Cost)>> {
         let graph = NodeFiltered::from_fn(&self.graph, |node: NodeIndex| !without.contains(&(node.index() as u32)));
         // Routes are searched backwards: the nearer node of an edge is its source.

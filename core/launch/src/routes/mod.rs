@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|e| {
         let e = Error::system("write a file", e).cause(path.display().to_string());
-        e.remedy("name a file in a folder that can be written")
+        e.remedy("name a file in a writable directory")
     })
 }
 
@@ -87,7 +87,7 @@ fn question(network: &Network, words: &[String]) -> Result<(usize, usize, u64)> 
         network.nodes.iter().position(|node| node.name == *name).ok_or_else(|| {
             let known: Vec<&str> = network.nodes.iter().take(20).map(|node| node.name.as_str()).collect();
             let more = if network.nodes.len() > known.len() { ", .." } else { "" };
-            bad(format!("no node {name:?}")).remedy(format!("name one of {}{more}", known.join(", ")))
+            bad(format!("there is no node {name:?}")).remedy(format!("name one of {}{more}", known.join(", ")))
         })
     };
     let [from, to, size] = words else { return Err(bad("--explain needs FROM, TO and SIZE".into())) };

@@ -28,13 +28,11 @@ pub(crate) struct Link {
 
 impl Link {
     /// Whether it joins ranks of one node.
-    #[must_use]
     pub(crate) fn is_inside(&self) -> bool {
         self.ends[0] == self.ends[1]
     }
 
     /// The other node; `None` if the link does not end at `node`.
-    #[must_use]
     pub(crate) fn other(&self, node: usize) -> Option<usize> {
         let [a, b] = self.ends;
         if a == node { Some(b) } else { (b == node).then_some(a) }
@@ -69,7 +67,6 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    #[must_use]
     pub(crate) fn sum(&self) -> f64 {
         self.latency + self.bytes + self.forwarding
     }
@@ -89,7 +86,6 @@ impl std::ops::Add for Time {
 
 impl Performance {
     /// The time from the call that sends a message until its receiver has it.
-    #[must_use]
     pub(crate) fn time(&self, range: usize, bytes: u64) -> Time {
         let (latency, bytes) = match self {
             Self::Measured(of) => (of[range].latency, bytes as f64 / of[range].bandwidth),
@@ -126,19 +122,16 @@ pub(crate) struct Hop {
 
 impl Network {
     /// The range of a size.
-    #[must_use]
     pub(crate) fn range(&self, bytes: u64) -> usize {
         self.limits.iter().filter(|limit| bytes > **limit).count()
     }
 
     /// The time of a message over a link.
-    #[must_use]
     pub(crate) fn link_time(&self, link: usize, range: usize, bytes: u64) -> Time {
         self.performances[self.links[link].performance].time(range, bytes)
     }
 
     /// The time of a message over `hops`, whose intermediate nodes receive it whole before they forward it.
-    #[must_use]
     pub(crate) fn time(&self, hops: &[Hop], range: usize, bytes: u64) -> Time {
         let links = hops.iter().map(|hop| self.link_time(hop.link as usize, range, bytes));
         let forwards = hops.iter().rev().skip(1).map(|hop| self.nodes[hop.to as usize].forward).sum();
@@ -146,13 +139,11 @@ impl Network {
     }
 
     /// The name of a link's device.
-    #[must_use]
     pub(crate) fn device(&self, link: u32) -> &str {
         &self.devices[self.links[link as usize].device]
     }
 
     /// The name of a node.
-    #[must_use]
     pub(crate) fn name(&self, node: u32) -> &str {
         &self.nodes[node as usize].name
     }

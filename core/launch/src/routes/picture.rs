@@ -13,7 +13,7 @@ use super::table::{Routes, range_text};
 const NODES: usize = 128;
 /// Maximum number of links that are labelled with their devices and times.
 const LABELS: usize = 24;
-/// The side of a panel, and the radius of the circle of nodes.
+/// The side of a panel, and the radius of the circle of nodes, in units of the picture.
 const SIDE: f64 = 420.0;
 const RADIUS: f64 = 140.0;
 /// Height of the title, and of a line of the legend.

@@ -24,7 +24,6 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Computes the fastest routes for the sizes of the ranges.
-    #[must_use]
     pub(crate) fn of(network: &Network) -> Self {
         let nodes = network.nodes.len();
         let hops = std::array::from_fn(|range| {
@@ -52,7 +51,6 @@ impl Routes {
     }
 
     /// The hops from a node to another; `None` if there is no route. The table must be [checked](Self::check).
-    #[must_use]
     pub(crate) fn route(&self, range: usize, from: usize, to: usize) -> Option<Vec<Hop>> {
         let mut hops = vec![self.next(range, from, to)?];
         while let Some(last) = hops.last().filter(|hop| hop.to as usize != to) {
@@ -87,14 +85,12 @@ impl Routes {
     }
 
     /// Pairs of nodes without a route, the lower number first. Ranges do not differ in this.
-    #[must_use]
     pub(crate) fn unreachable(&self) -> Vec<[usize; 2]> {
         let pairs = (0..self.nodes).flat_map(|a| (a + 1..self.nodes).map(move |b| [a, b]));
         pairs.filter(|[a, b]| self.next(0, *a, *b).is_none()).collect()
     }
 
     /// The table of each node: the next hop, its device, and the predicted time.
-    #[must_use]
     pub(crate) fn text(&self, network: &Network) -> String {
         let mut text = String::new();
         for (range, name) in RANGES.iter().enumerate() {
@@ -184,7 +180,6 @@ struct Row<'a> {
 }
 
 /// The sizes of a range.
-#[must_use]
 pub(crate) fn range_text(network: &Network, range: usize) -> String {
     network.limits.get(range).map_or_else(|| "longer messages".to_owned(), |limit| format!("up to {}", size(*limit)))
 }

@@ -242,10 +242,10 @@ fn wrong_description_is_refused_with_line_field_and_remedy() {
         ("forward = 5.0", "forward = ", "line 4"),
         ("ranges = [\"8KiB\", \"256KiB\"]", "", "missing field `ranges`"),
         ("\"256KiB\"]", "\"8KiB\"]", "line 2: ranges: limits of 8192 and 8192 bytes leave a range empty"),
-        ("\"256KiB\"]", "\"1KiB\", 1]", "line 2: ranges: 3 limits instead of 2"),
+        ("\"256KiB\"]", "\"1KiB\", 1]", "line 2: ranges: 3 limits given, but 2 are needed"),
         ("\"256KiB\"]", "\"256kB\"]", "line 2: \"256kB\" is not a number of bytes"),
         ("\"8KiB\"", "-1", "line 2: \"-1\" is not a number of bytes"),
-        ("forward = 5.0", "sizes = [1, 2, 3]", "line 4: sizes: 1, 2 and 3 bytes are not one of each range"),
+        ("forward = 5.0", "sizes = [1, 2, 3]", "line 4: sizes: 1, 2 and 3 bytes are not one size of each range"),
         ("latency = 25.0", "latency = -25.0", "line 8: devices.tcp.small.latency: -25 is not a time"),
         ("bandwidth = 117.0", "bandwidth = 0", "line 10: devices.tcp.large.bandwidth: 0 is not a bandwidth"),
         ("bandwidth = 117.0", "bandwidth = \"fast\"", "line 10: invalid type: string \"fast\""),
@@ -257,7 +257,7 @@ fn wrong_description_is_refused_with_line_field_and_remedy() {
         ("\"L=1.1,o=0.2,G=0.0001\"", "\"L=x\"", "line 14: devices.verbs.model: \"L=x\" needs a number of at least 0"),
         ("\"L=1.1,o=0.2,G=0.0001\"", "\"L=1e300\"", "devices.verbs: a message takes more than 1e12 microseconds"),
         ("model = \"L=0.1,o=0.05,G=0.0001\"", "", "devices.shm: neither a model"),
-        ("name = \"c\"", "name = \"b\"", "line 28: nodes.name: a second node \"b\""),
+        ("name = \"c\"", "name = \"b\"", "line 28: nodes.name: two nodes are called \"b\""),
         ("name = \"c\"", "name = \"c d\"", "line 28: nodes.name: \"c d\" is not a name; a name has 1 to 64"),
         ("name = \"c\"", "name = 7", "line 28: invalid type: integer `7`"),
         (
@@ -268,15 +268,11 @@ fn wrong_description_is_refused_with_line_field_and_remedy() {
         (
             "[\"a\", \"b\", \"c\"]",
             "[\"a\", \"b\", \"d\"]",
-            "line 33: links.between: no node \"d\"; name a node of [[nodes]]",
+            "line 33: links.between: there is no node \"d\"; name a node of [[nodes]]",
         ),
-        ("[\"a\", \"b\", \"c\"]", "[\"a\", \"a\"]", "line 33: links.between: no node, or one twice"),
-        ("[\"a\", \"b\", \"c\"]", "[]", "line 33: links.between: no node, or one twice"),
-        (
-            "[\"b\", \"c\"]\nperf",
-            "[\"a\", \"b\"]\nperf",
-            "line 42: links.between: a second link by verbs between a and b",
-        ),
+        ("[\"a\", \"b\", \"c\"]", "[\"a\", \"a\"]", "line 33: links.between: the list is empty, or names a node twice"),
+        ("[\"a\", \"b\", \"c\"]", "[]", "line 33: links.between: the list is empty, or names a node twice"),
+        ("[\"b\", \"c\"]\nperf", "[\"a\", \"b\"]\nperf", "line 42: links.between: two links by verbs join a and b"),
         ("\"L=1.9,o=0.2,G=0.0002\"", "\"L=-1\"", "line 43: links.performance.model: \"L=-1\" needs"),
     ];
     for (from, to, part) in cases {
@@ -292,9 +288,12 @@ fn wrong_description_is_refused_with_line_field_and_remedy() {
     }
     let nested = format!("ranges = {}", "[".repeat(100_000));
     let many = format!("nodes = [{}]\nlinks = []\nranges = [1, 2]", "{ name = 'a' },".repeat(2000));
-    for (text, part) in
-        [("", "missing field"), ("\0", "line 1"), (nested.as_str(), "line 1"), (&many, "2000 nodes, and 1 to 1024")]
-    {
+    for (text, part) in [
+        ("", "missing field"),
+        ("\0", "line 1"),
+        (nested.as_str(), "line 1"),
+        (&many, "2000 nodes given, but 1 to 1024"),
+    ] {
         let e = parse("net.toml", text).unwrap_err().to_string();
         assert!(e.contains(part), "{part}: {e}");
     }

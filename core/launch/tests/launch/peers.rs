@@ -34,7 +34,7 @@ fn hydra_ends_the_others_when_a_farside_rank_dies() {
 #[test]
 fn hydra_starts_a_farside_program_by_pmi_2() {
     let Some(hydra) = mpich("hydra_starts_a_farside_program_by_pmi_2", "mpiexec.hydra") else { return };
-    // Then only PMI-2 tells the number of ranks.
+    // Without `PMI_SIZE`, only PMI-2 tells the number of ranks.
     let start = |arguments: &str| {
         let command = format!("unset PMI_SIZE; exec {} {arguments}", kvs());
         Marked::new(&hydra).finish_with(&["-n", "3", "sh", "-c", &command])
@@ -97,7 +97,7 @@ fn prterun_killed_leaves_no_farside_rank() {
 /// Checks a job in which rank 1 has started a program that takes itself for that rank.
 fn check_child(done: &Finished) {
     assert!(done.code == Some(0) && done.out.contains("its child ended with Some(1)\n"), "{done:?}");
-    assert!(done.err.contains("a program that a rank starts is not a rank itself"), "{done:?}");
+    assert!(done.err.contains("a child process of a rank inherits"), "{done:?}");
 }
 
 #[test]

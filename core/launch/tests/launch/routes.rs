@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Three nodes, of which the first and the last have no common fast device.
+/// Four nodes: the first and the third have no common fast device, and no link leads to the last.
 const NETWORK: &str = "
 ranges = ['8KiB', '256KiB']
 forward = 4.0
@@ -77,7 +77,7 @@ fn what_cannot_be_computed_is_an_error() {
         (&[&network, "--explain", "a", "x", "1"], "no node \"x\"; name one of a, b, c, d"),
         (&[&network, "--explain", "a", "b", "1kB"], "\"1kB\" is not a number of bytes"),
         (&[&network, "--explain", "a", "b"], "3 values required"),
-        (&[&network, "--output", &no_folder], "name a file in a folder that can be written"),
+        (&[&network, "--output", &no_folder], "name a file in a writable directory"),
         (&[], "required arguments were not provided"),
         (&["--hosts", "a"], "required arguments were not provided"),
         (&[&network, "--discover"], "cannot be used with"),
@@ -90,7 +90,10 @@ fn what_cannot_be_computed_is_an_error() {
     }
     let wrong = write(dir.path(), &NETWORK.replace("between = ['b', 'c']", "between = ['b', 'e']"));
     let error = text(&run(&[&wrong]).stderr);
-    assert!(error.contains("net.toml, line 13: links.between: no node \"e\"; name a node of [[nodes]]"), "{error}");
+    assert!(
+        error.contains("net.toml, line 13: links.between: there is no node \"e\"; name a node of [[nodes]]"),
+        "{error}"
+    );
 }
 
 #[test]

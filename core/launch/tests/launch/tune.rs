@@ -47,7 +47,7 @@ fn what_cannot_be_tuned_is_an_error() {
         (dir.path(), &["tune", "-n", "1"][..], "1 is not in 2..=1024"),
         (dir.path(), &["tune", "--seconds", "0"], "a number from 0.02 to 600"),
         (dir.path(), &["run", "-n", "1", farside().to_str().unwrap(), "tune"], "start at least two ranks"),
-        (&file, &["tune", "--seconds", "0.1"], "set FARSIDE_CALIBRATION to a folder that can be written"),
+        (&file, &["tune", "--seconds", "0.1"], "set FARSIDE_CALIBRATION to a writable directory"),
     ] {
         let output = run(folder, arguments);
         let error = text(&output.stderr);

@@ -1,13 +1,12 @@
-//! Bruck et al. 1997: in round k, rank r sends the 2^k blocks that it has to r - 2^k, and receives as many from r +
-//! 2^k, in the last round only the missing ones; ⌈log2 P⌉ rounds for every P. Blocks that wrap around are two slices of
-//! one message, so no rotation is needed at the end.
+//! Bruck et al. 1997: in round k, rank r sends its 2^k blocks to r - 2^k, and receives as many from r + 2^k, in the
+//! last round only the missing ones; ⌈log2 P⌉ rounds for every P. Blocks that wrap around are two slices of one
+//! message, so no rotation is needed at the end.
 
 use super::{begun, blocks, receive, send};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::Schedule;
 
-/// The algorithm.
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "bruck",

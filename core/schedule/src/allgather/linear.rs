@@ -5,7 +5,7 @@ use super::{OWN, begun, receive, send};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "linear",

@@ -1,5 +1,5 @@
-//! Allgathers: every rank gets a block of every rank. Blocks go directly between outputs, several in one message if the
-//! algorithm does so; both sides omit a message whose blocks are all known to be empty.
+//! Allgathers: every rank gets a block of every rank. Blocks are received directly into outputs, several in one message
+//! if the algorithm does so; both sides omit a message whose blocks are all known to be empty.
 
 pub mod bruck;
 mod direct;

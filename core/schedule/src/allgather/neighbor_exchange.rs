@@ -6,7 +6,7 @@ use super::{OWN, begun, receive, send};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "neighbor-exchange",
@@ -19,7 +19,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
     let (pairs, pair, is_even) = (p / 2, me / 2, me % 2 == 0);
-    // `from` moved by `n` along the ring, towards higher ranks or lower ones.
+    // `from` moved by `n` along the ring, towards higher or lower ranks.
     let moved = |from: u32, n: u32, up: bool, ring: u32| if up { (from + n) % ring } else { (from + ring - n) % ring };
     let blocks_of = |pair: u32| [Slice::output(2 * pair, 2)];
     let mut s = begun(call);
@@ -29,7 +29,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let mut got = pair;
     for round in 1..pairs {
         // In odd rounds an even rank exchanges with its lower neighbour and an odd rank with its higher one; each gets
-        // the blocks of a farther pair that the pair on that side has.
+        // the blocks that the pair on that side has received from a more distant pair.
         let up = is_even == (round % 2 == 0);
         let peer = moved(me, 1, up, p);
         let next = moved(pair, round.div_ceil(2), up, pairs);

@@ -1,12 +1,12 @@
-//! Recursive doubling: in round k, ranks r and r XOR 2^k exchange all blocks that they have, 2^k blocks; ⌈log2 P⌉
-//! rounds. If P is not a power of two, each rank beyond the largest power of two below P first gives its block to a
-//! partner below, and gets all other blocks from it at the end: two rounds more.
+//! Recursive doubling: in round k, ranks r and r XOR 2^k exchange all their 2^k blocks; ⌈log2 P⌉ rounds. If P is not a
+//! power of two, each rank beyond the largest power of two below P first sends its block to a partner below, and gets
+//! all other blocks from it at the end: two rounds more.
 
 use super::{OWN, begun, receive, send};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "recursive-doubling",
@@ -32,7 +32,7 @@ fn build(call: &Call<'_>) -> Schedule {
     }
     for round in 0..rounds {
         let peer = me ^ 1 << round;
-        // Blocks that a rank has in this round: those of its group, and of the partners of the group.
+        // The blocks of a rank in this round: those of its group, and of the partners of the group.
         let of = |r: u32| {
             let first = r >> round << round;
             let beyond = (first + most).min(p);

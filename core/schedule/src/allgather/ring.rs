@@ -1,11 +1,11 @@
-//! Ring: in each of P - 1 rounds a rank sends the block that it received last to the next rank. Every link carries as
-//! little as possible. Used for long blocks of any sizes.
+//! Ring: in each of P - 1 rounds a rank sends the block that it received last to the next rank. Every link transfers
+//! the minimum number of bytes. Used for long blocks of any sizes.
 
 use super::{OWN, begun, receive, send};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "ring",

@@ -1,12 +1,12 @@
-//! Direct: every rank reduces one P-th of the vector, piece by piece, out of the vectors of all ranks, in their order,
-//! and writes the result to all: 2m(1 - 1/P) elements. Only one rank accesses a part, so the call may be in place; then
-//! parts have different bracketings.
+//! Direct: every rank reduces one P-th of the vector, segment by segment, from the vectors of all ranks, in their
+//! order, and writes the result to all: 2m(1 - 1/P) elements. Only one rank accesses a part, so the call may be in
+//! place; then parts have different bracketings.
 
 use crate::direct::{LOAN, PIECES, parts_of, reduce_in_order, with_loans};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "direct",

@@ -1,22 +1,16 @@
 //! 3-2 elimination, non-overlapping: the butterfly for the factors two of P; of the odd factor q, three groups become
-//! one by 3-2 elimination while the others exchange in pairs and then bring the number of groups to a power of two by
+//! one by 3-2 elimination while the others exchange in pairs and then reduce the number of groups to a power of two by
 //! 2-1 elimination of halves; then the butterfly. Rounds and elements are those of the overlapping form.
 
-use crate::butterfly::{Factor, Reduction, THRESHOLD, odd_factor};
-use crate::operation::{Algorithm, Call, Operation};
-use crate::schedule::Schedule;
+use crate::butterfly::{Factor, THRESHOLD, halved, odd_factor};
+use crate::operation::{Algorithm, Operation};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "elimination-3-2-non-overlapping",
     source: "Rabenseifner, Träff 2004, section 3.3",
     parameters: &[THRESHOLD],
-    build,
+    build: |call| halved(call, odd_factor(call.size, Factor::NonOverlapping)),
     ..Algorithm::PLAIN
 };
-
-fn build(call: &Call<'_>) -> Schedule {
-    let plan = odd_factor(call.size, Factor::NonOverlapping).halved_above(call.parameters[0].into(), call.elements);
-    Reduction::schedule(call, &plan)
-}

@@ -3,20 +3,17 @@
 //! elements costs α + βm, and their reduction γm (Rabenseifner, Träff 2004, sections 3.5 and 3.6).
 
 use crate::butterfly::{COSTS, Costs, Reduction, factorized};
-use crate::operation::{Algorithm, Call, Operation};
-use crate::schedule::Schedule;
+use crate::operation::{Algorithm, Operation};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "factorized",
     source: "Rabenseifner, Träff 2004, section 3.6",
     parameters: COSTS,
-    build,
+    build: |call| {
+        let plan = factorized(call.size, call.elements, Costs::of_parameters(call.parameters));
+        Reduction::schedule(call, &plan)
+    },
     ..Algorithm::PLAIN
 };
-
-fn build(call: &Call<'_>) -> Schedule {
-    let plan = factorized(call.size, call.elements, Costs::of_parameters(call.parameters));
-    Reduction::schedule(call, &plan)
-}

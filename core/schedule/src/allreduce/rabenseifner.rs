@@ -2,21 +2,15 @@
 //! halve their pieces with peers at doubling distances and gather them backwards, and the Q that folded get the result.
 //! 2n rounds of 2m(1 - 2^-n) elements; if P is not a power of two, two more rounds of m.
 
-use crate::butterfly::{Factor, Plan, Reduction, THRESHOLD};
-use crate::operation::{Algorithm, Call, Operation};
-use crate::schedule::Schedule;
+use crate::butterfly::{Factor, Plan, THRESHOLD, halved};
+use crate::operation::{Algorithm, Operation};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "rabenseifner",
     source: "Thakur, Gropp 2003; Thakur, Rabenseifner, Gropp 2005, section 4.5",
     parameters: &[THRESHOLD],
-    build,
+    build: |call| halved(call, Plan::new(call.size, &[Factor::TwoOne])),
     ..Algorithm::PLAIN
 };
-
-fn build(call: &Call<'_>) -> Schedule {
-    let plan = Plan::new(call.size, &[Factor::TwoOne]).halved_above(call.parameters[0].into(), call.elements);
-    Reduction::schedule(call, &plan)
-}

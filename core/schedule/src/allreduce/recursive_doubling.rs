@@ -3,19 +3,13 @@
 //! is not a power of two.
 
 use crate::butterfly::{Factor, Plan, Reduction};
-use crate::operation::{Algorithm, Call, Operation};
-use crate::schedule::Schedule;
+use crate::operation::{Algorithm, Operation};
 
-/// The algorithm.
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "recursive-doubling",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.4",
-    build,
+    build: |call| Reduction::schedule(call, &Plan::new(call.size, &[Factor::TwoOne])),
     ..Algorithm::PLAIN
 };
-
-fn build(call: &Call<'_>) -> Schedule {
-    Reduction::schedule(call, &Plan::new(call.size, &[Factor::TwoOne]))
-}

@@ -1,11 +1,11 @@
-//! Ring: a vector of P parts; each part goes around the ring once to be reduced and once to reach all ranks. 2(P - 1)
-//! rounds, of m/P elements each: 2m(1 - 1/P) in all, the minimum for every P. The part of rank r is reduced from rank r
-//! + 1 on, so the operator must be commutative, and parts have different bracketings.
+//! Ring: a vector of P parts; each part is passed around the ring once to be reduced and once to reach all ranks.
+//! 2(P - 1) rounds, of m/P elements each: 2m(1 - 1/P) in all, the minimum for every P. The part of rank r is reduced
+//! from rank r + 1 on, so the operator must be commutative, and parts have different bracketings.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Side, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "ring",

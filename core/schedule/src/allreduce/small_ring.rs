@@ -3,11 +3,11 @@
 //! (Bruck's allgather) if the piece is short. It reduces when all parts have arrived, and so in the order of the ranks.
 //! P = 3·2^n and 9·2^n need the minimum number of rounds for short vectors, ⌈log2 P⌉.
 
-use crate::butterfly::{Factor, Plan, Reduction, THRESHOLD, prime_factors};
+use crate::butterfly::{Factor, Plan, THRESHOLD, halved, prime_factors};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "small-ring",
@@ -20,6 +20,5 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 fn build(call: &Call<'_>) -> Schedule {
     let factors: Vec<Factor> = prime_factors(call.size).map(Factor::Ring).collect();
-    let plan = Plan::new(call.size, &factors).halved_above(call.parameters[0].into(), call.elements);
-    Reduction::schedule(call, &plan)
+    halved(call, Plan::new(call.size, &factors))
 }

@@ -1,21 +1,21 @@
-//! Bruck et al. 1997, index algorithm: a block for the rank at distance i, i written in base `radix`, travels z radix^k
-//! ranks in the round of digit k = z. All blocks with that digit are one message, so there are at most (radix - 1)
-//! ⌈log_radix P⌉ messages, of about P / radix blocks each. For short blocks.
+//! Bruck et al. 1997, index algorithm: a block for the rank at distance i, with i written in base `radix`, moves by z
+//! radix^k ranks in the round of digit k = z. All blocks with that digit are one message, so there are at most (radix -
+//! 1) ⌈log_radix P⌉ messages, of about P / radix blocks each. For short blocks.
 //!
-//! A block is sent from the input and arrives in the output. Between hops it is in scratch, alternately in one of two
-//! places, so that a receive does not wait for a send. There is no rotation and no packing.
+//! A block is sent from the input and arrives in the output. Between hops it is in scratch, alternately at one of two
+//! positions, so that a receive does not wait for a send. There is no rotation and no packing.
 
 use super::begun;
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Alltoall,
     name: "bruck",
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, section 3",
     parameters: &[Parameter { name: "radix", default: 2, least: 2, most: 64, help: "base of the distances" }],
-    // Blocks of other ranks pass through this one, which knows their sizes only if all are equal.
+    // Blocks of other ranks pass through this rank, which knows their sizes only if all are equal.
     applies: |call| call.sizes.is_empty(),
     build,
     ..Algorithm::PLAIN
@@ -25,7 +25,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let (p, me, radix) = (call.size, call.rank, u64::from(call.parameters[0]));
     let mut s = begun(call);
     let mut places = vec![[None; 2]; p as usize];
-    // The slice where the block of each distance is now, and the number of its moves.
+    // The slice that holds the block of each distance, and the number of the block's moves.
     let mut at: Vec<Slice> = (0..p).map(|i| Slice::input((me + i) % p, 1)).collect();
     let mut moves = vec![0; p as usize];
     let mut stride = 1;

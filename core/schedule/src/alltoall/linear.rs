@@ -1,12 +1,12 @@
 //! Linear, spread: rank r sends to r + 1, r + 2, .. and receives from r - 1, r - 2, .. modulo P, so that ranks do not
-//! all send to the same rank. A window of w exchanges only w blocks each way before it continues to the next w; with w
+//! all send to the same rank. A window of w exchanges only w blocks in each direction before the next w blocks; with w
 //! = 1 this is the ring exchange. P - 1 messages of one block.
 
 use super::{begun, exchange};
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Alltoall,
     name: "linear",

@@ -1,4 +1,4 @@
-//! Exchanges of all with all: every rank gives every rank a block of its own.
+//! All-to-all exchanges: every rank sends every rank a different block.
 
 mod bruck;
 mod direct;
@@ -12,7 +12,7 @@ use super::schedule::{Builder, Slice};
 pub(crate) const ALGORITHMS: &[&Algorithm] =
     &[&linear::ALGORITHM, &pairwise_exchange::ALGORITHM, &bruck::ALGORITHM, &direct::ALGORITHM];
 
-/// A schedule with the copy of the block to the rank itself.
+/// A schedule with the copy of the block for the rank itself.
 fn begun(call: &Call<'_>) -> Builder {
     let mut s = call.builder(0);
     s.copy(&[Slice::input(call.rank, 1)], &[Slice::output(call.rank, 1)]);

@@ -5,7 +5,7 @@ use super::{begun, exchange};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Alltoall,
     name: "pairwise-exchange",

@@ -1,10 +1,10 @@
 //! Binomial spanning tree (Tzeng, Kongmunvattana 1997): the parent of a rank is its number without the highest bit.
-//! Ranks check in at rank 0, and are released the other way: 2 ⌈log2 P⌉ rounds.
+//! Ranks report to rank 0 up the tree, and are released down the tree: 2 ⌈log2 P⌉ rounds.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Builder, Schedule};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "binomial-spanning-tree",

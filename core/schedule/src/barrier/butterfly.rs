@@ -4,7 +4,7 @@
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "butterfly",

@@ -1,11 +1,11 @@
-//! Combining tree (Yew, Tzeng, Lawrie 1987): groups of n ranks check in at their first rank; these ranks form groups
-//! again, until one rank is left, which releases the others over a binomial tree. ⌈log_n P⌉ + ⌈log2 P⌉ rounds; the
-//! paper found n = 4 best.
+//! Combining tree (Yew, Tzeng, Lawrie 1987): groups of n ranks signal their first rank; these ranks form groups again,
+//! until one rank is left, which releases the others over a binomial tree. ⌈log_n P⌉ + ⌈log2 P⌉ rounds; the paper found
+//! n = 4 best.
 
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "combining-tree",

@@ -4,7 +4,7 @@
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "dissemination",
@@ -20,8 +20,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let mut s = call.builder(0);
     let (mut distance, mut tag) = (1, 0);
     while distance < p {
-        // If (n + 1)^(r + 1) is more than P, the last round leaves out distances that would wrap to ranks of earlier
-        // rounds.
+        // If (n + 1)^(r + 1) is more than P, the last round omits distances that would wrap to ranks of earlier rounds.
         let peers: Vec<u64> = (1..=n).map(|i| i * distance).take_while(|d| *d < p).collect();
         for (i, d) in peers.iter().enumerate() {
             s.signal(((me + d) % p) as u32, tag + i as u32);

@@ -1,10 +1,10 @@
-//! MCS tree (Mellor-Crummey, Scott 1991, section 3.5): ranks check in over a tree in which rank r has the children n r
-//! + 1 to n r + n, and are woken over another with w children each. The paper takes n = 4 and w = 2.
+//! MCS tree (Mellor-Crummey, Scott 1991, section 3.5): ranks signal their parents in a tree in which rank r has the
+//! children n r + 1 to n r + n, and are woken over another tree with w children each. The paper uses n = 4 and w = 2.
 
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "mcs-tree",

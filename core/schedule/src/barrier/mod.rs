@@ -1,5 +1,5 @@
-//! Barriers. Algorithms with a check-in and a release (`fan_in`, `binomial_spanning_tree::release`) send 2 (P - 1)
-//! signals in all; in the others every rank learns without a release that all have arrived.
+//! Barriers. Algorithms with an arrival and a release phase (`fan_in`, `binomial_spanning_tree::release`) send 2 (P -
+//! 1) signals in all; in the others no release is needed, since every rank detects that all have arrived.
 
 mod binomial_spanning_tree;
 mod butterfly;
@@ -29,7 +29,7 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &switch::ALGORITHM,
 ];
 
-/// Check-in at rank 0 in ⌈log_n P⌉ rounds: of n consecutive remaining ranks, the first awaits the others and continues
+/// Arrival at rank 0 in ⌈log_n P⌉ rounds: of n consecutive remaining ranks, the first awaits the others and continues
 /// to the next round; the others signal it and drop out.
 fn fan_in(s: &mut Builder, n: u32) {
     let (p, me, n) = (u64::from(s.size()), u64::from(s.rank()), u64::from(n));

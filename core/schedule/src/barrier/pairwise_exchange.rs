@@ -1,5 +1,5 @@
-//! Exchanges within groups that grow, for any P. The largest power of n + 1 up to P gives the ranks that take part; a
-//! rank beyond them signals one of them first, and is signalled by it at the end.
+//! Exchanges within growing groups, for any P. The number of participating ranks is the largest power of n + 1 up to P;
+//! a rank beyond them signals one of them first, and is signalled by it at the end.
 //!
 //! - `pairwise-exchange` (Gupta, Tipparaju, Nieplocha, Panda 2002): n = 1, recursive doubling. ⌊log2 P⌋ rounds, and two
 //!   more if P is not a power of two.

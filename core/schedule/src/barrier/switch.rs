@@ -1,10 +1,10 @@
-//! Barrier in the switch of the network (Hoefler 2005, section 3.1): every rank sends a message to the switch, which
+//! In-switch barrier of the network (Hoefler 2005, section 3.1): every rank sends a message to the switch, which
 //! answers all ranks when it has received all messages: o + L + o_p(P) + L + o.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::Schedule;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "switch",

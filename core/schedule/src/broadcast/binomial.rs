@@ -6,8 +6,7 @@ use super::{SEGMENTS, down, down_by_rendezvous};
 use crate::operation::{Algorithm, Operation};
 use crate::tree::Place;
 
-/// The algorithm.
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "binomial",

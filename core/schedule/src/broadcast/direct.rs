@@ -1,11 +1,11 @@
-//! Direct: every rank reads the root's vector from its place, all at the same time. If `root-writes`, the vector has P
-//! parts, and the root, which would only wait, writes the last one to every other rank: each rank copies P - 1 parts.
+//! Direct: every rank reads the root's vector in place, all at the same time. If `root-writes`, the vector has P parts,
+//! and the root, which would only wait, writes the last one to every other rank: each rank copies P - 1 parts.
 
 use crate::direct::{LOAN, with_loans};
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "direct",

@@ -5,7 +5,7 @@ use super::{SEGMENTS, down};
 use crate::operation::{Algorithm, Operation, Parameter};
 use crate::tree::Place;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "k-nomial",

@@ -1,4 +1,4 @@
-//! Broadcasts: one rank gives all others its vector.
+//! Broadcasts: all ranks get the vector of one rank.
 
 mod binary;
 pub mod binomial;
@@ -57,7 +57,7 @@ fn down(call: &Call<'_>, place: &Place, segments: u32) -> Schedule {
 }
 
 /// Broadcasts down a tree with a rendezvous: each message follows a request of the sender and an answer of the
-/// receiver, which then has a place for it. A rank sends its requests when it has the data itself.
+/// receiver, which then has a buffer for it. A rank sends its requests when it has the data itself.
 fn down_by_rendezvous(call: &Call<'_>, place: &Place) -> Schedule {
     const HANDSHAKE: u32 = 0;
     const DATA: u32 = 1;

@@ -1,6 +1,6 @@
 //! Scatter and allgather (van de Geijn): the vector is cut into P parts, which are scattered down a binomial tree and
-//! then allgathered. In all, each rank receives the vector at most once, and the longest path carries 2 (P - 1) / P of
-//! it.
+//! then allgathered. In all, each rank receives the vector at most once, and the longest path transfers 2 (P - 1) / P
+//! of it.
 //!
 //! The scatter leaves rank r, counted from the root, with the parts of its whole subtree; the allgather does not send
 //! these parts to it again (Zhou, Marjanović, Niethammer, Gracia 2015, "A Bandwidth-saving Optimization for MPI

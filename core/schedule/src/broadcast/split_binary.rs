@@ -6,7 +6,7 @@ use super::SEGMENTS;
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "split-binary",

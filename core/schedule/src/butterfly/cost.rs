@@ -29,7 +29,6 @@ pub struct Costs {
 
 impl Costs {
     /// Costs from values of [`COSTS`].
-    #[must_use]
     pub(crate) fn of_parameters(values: &[u32]) -> Self {
         Self { alpha: values[0].into(), beta: 1.0, gamma: f64::from(values[1]) / 100.0 }
     }
@@ -42,16 +41,17 @@ impl Costs {
             time += self.alpha * messages + self.beta * moved + self.gamma * reduced;
         };
         for round in plan.rounds() {
-            // The first elimination takes one more step in both phases. Later ones fit into the time in which the other
-            // groups wait for its group, which is at the first position of every later 3-2 elimination.
+            // The first elimination takes one more step in both phases. The additional steps of later ones take no
+            // time: the group that the first one has made is the first group of every later 3-2 elimination, and the
+            // other groups wait for it anyway.
             if !matches!(round.merge, Merge::All(_)) && !std::mem::replace(&mut is_eliminating, true) {
                 let sent = if round.halved && round.merge == Merge::ThreeTwo { piece / 2.0 } else { piece };
                 step(2.0, 2.0 * sent, sent);
             }
             let (ways, log) = (f64::from(round.ways()), f64::from(round.ways().next_power_of_two().ilog2()));
-            // A ring of r ranks that cuts a piece of m elements takes α (r - 1 + ⌈log2 r⌉) + (2 β + γ) m (1 - 1/r) in
-            // both phases. A ring that sends the whole piece, by an allgather of ⌈log2 r⌉ rounds, takes α ⌈log2 r⌉ + (β
-            // + γ) m (r - 1).
+            // A ring of r ranks that divides a piece of m elements takes α (r - 1 + ⌈log2 r⌉) + (2 β + γ) m (1 - 1/r)
+            // in both phases. A ring that sends the whole piece, by an allgather of ⌈log2 r⌉ rounds, takes α ⌈log2 r⌉ +
+            // (β + γ) m (r - 1).
             if round.ways() > 1 && round.halved {
                 let others = piece * (1.0 - 1.0 / ways);
                 step(ways - 1.0 + log, 2.0 * others, others);

@@ -2,11 +2,11 @@
 //! algorithms for non-power-of-two number of processors in message-passing parallel systems" (EuroPVM/MPI 2004, LNCS
 //! 3241, 36-46).
 //!
-//! A [`Plan`] says which ranks meet in which round. A [`Reduction`] makes the steps of a rank: in the reduction phase
-//! the ranks that meet either cut their piece of the vector among themselves (R) or exchange it in full (A); the
-//! routing phase that follows runs the rounds backwards and makes the operation an allreduce (G), a reduce or a
-//! reduce_scatter. Every element is reduced by the same bracketing, in the order of the ranks, and every rank gets the
-//! same bits.
+//! A [`Plan`] determines which ranks communicate in which round. A [`Reduction`] makes the steps of a rank: in the
+//! reduction phase the ranks of a round either divide their piece of the vector among themselves (R) or exchange it in
+//! full (A); the routing phase that follows runs the rounds backwards and makes the operation an allreduce (G), a
+//! reduce or a reduce_scatter. Every element is reduced by the same bracketing, in the order of the ranks, and every
+//! rank gets the same bits.
 
 mod cost;
 mod plan;
@@ -17,7 +17,8 @@ pub use cost::{COSTS, Costs, factorized, prime_factors};
 pub use plan::{Factor, Meeting, Merge, Place, Plan, Round};
 pub use reduction::Reduction;
 
-use super::operation::Parameter;
+use super::operation::{Call, Parameter};
+use super::schedule::Schedule;
 
 /// The parameter of all algorithms that halve: the paper's b.
 pub(super) const THRESHOLD: Parameter = Parameter {
@@ -36,4 +37,9 @@ pub fn odd_factor(p: u32, odd: Factor) -> Plan {
         factors.push(odd);
     }
     Plan::new(p, &factors)
+}
+
+/// The schedule of a call by a plan in which pieces above the [`THRESHOLD`] are divided.
+pub(super) fn halved(call: &Call<'_>, plan: Plan) -> Schedule {
+    Reduction::schedule(call, &plan.halved_above(call.parameters[0].into(), call.elements))
 }

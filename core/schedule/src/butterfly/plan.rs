@@ -1,11 +1,11 @@
-//! The ranks that meet in each round of a butterfly-like reduction, for every number of ranks.
+//! The ranks that communicate in each round of a butterfly-like reduction, for every number of ranks.
 //!
-//! Consecutive ranks form groups, of one rank each at first. A round merges consecutive groups, so a group always holds
-//! the contributions of consecutive ranks and the order of the ranks is kept. All groups have the same number of active
-//! ranks, the width; the active ranks with the same index in their groups meet. A rank that a round eliminates is no
-//! longer active.
+//! Consecutive ranks form groups, initially of one rank each. A round merges consecutive groups, so a group always
+//! holds the contributions of consecutive ranks and the order of the ranks is kept. All groups have the same number of
+//! active ranks, the width; the active ranks with the same index in their groups communicate. A rank that a round
+//! eliminates is no longer active.
 
-/// A factor of the number of groups, or a way to eliminate the groups in excess of a power of two.
+/// A factor of the number of groups, or a method to eliminate the groups in excess of a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factor {
     /// Pairs of groups exchange.
@@ -44,16 +44,16 @@ pub enum Merge {
 pub struct Round {
     /// The action.
     pub(crate) merge: Merge,
-    /// Whether the piece of the vector is cut among the ranks that meet.
+    /// Whether the ranks of a cluster split their piece of the vector among them (vector halving).
     pub(crate) halved: bool,
     /// Active ranks of each group before the round.
     pub(crate) width: u32,
 }
 
-/// How the groups of a cluster, which become one group, meet.
+/// The exchange among the groups of a cluster, which become one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
-    /// One group alone: no action.
+    /// A single group: no action.
     Alone,
     /// An exchange of this many groups.
     Exchange(u32),
@@ -66,7 +66,7 @@ pub enum Meeting {
 /// Groups that a round merges into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
-    /// How the groups meet.
+    /// The exchange among the groups.
     pub(crate) meeting: Meeting,
     /// The cluster's first group.
     pub(crate) first: u32,
@@ -76,13 +76,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Whether the groups at this position are eliminated.
-    #[must_use]
     pub(crate) fn eliminates(&self, position: u32) -> bool {
         matches!((self.meeting, position), (Meeting::ThreeTwo, 2) | (Meeting::TwoOne, 1))
     }
 
     /// The position that keeps the part of the vector of `position`.
-    #[must_use]
     pub(crate) fn keeper(&self, position: u32) -> u32 {
         position - u32::from(self.eliminates(position))
     }
@@ -93,7 +91,7 @@ impl Cluster {
 pub struct Place {
     /// The round.
     pub(crate) round: usize,
-    /// The cluster in which the rank's group meets others.
+    /// The cluster of the rank's group.
     pub(crate) cluster: Cluster,
     /// The position of the rank's group in the cluster.
     pub(crate) position: u32,
@@ -109,8 +107,7 @@ pub struct Plan {
 }
 
 impl Round {
-    /// The number of pieces into which the round cuts a vector, if it is halved.
-    #[must_use]
+    /// The number of pieces into which the round divides a vector, if it is halved.
     pub(crate) fn ways(&self) -> u32 {
         match self.merge {
             Merge::All(r) => r,
@@ -120,7 +117,6 @@ impl Round {
     }
 
     /// The cluster of a group, and the position of the group in it.
-    #[must_use]
     pub(crate) fn cluster_of(&self, group: u32) -> (Cluster, u32) {
         let number = match self.merge {
             Merge::All(r) => group / r,
@@ -156,7 +152,7 @@ impl Plan {
     /// The rounds for `p` ranks with these factors, one after the other, without halving.
     ///
     /// # Panics
-    /// If a factor does not divide the groups that it meets, or more than one group is left at the end.
+    /// If a factor does not divide the number of groups at its round, or more than one group is left at the end.
     #[must_use]
     pub fn new(p: u32, factors: &[Factor]) -> Self {
         let (mut groups, mut width, mut rounds) = (p, 1, Vec::new());
@@ -197,7 +193,7 @@ impl Plan {
         Self { rounds, parts: 1 }
     }
 
-    /// Cuts the piece in the first `rounds` rounds.
+    /// Divides the piece in the first `rounds` rounds.
     #[must_use]
     pub fn halved(mut self, rounds: usize) -> Self {
         for (i, round) in self.rounds.iter_mut().enumerate() {
@@ -207,8 +203,8 @@ impl Plan {
         self
     }
 
-    /// Cuts the piece of a vector of `elements` in each round as long as the piece has more than `threshold` elements.
-    #[must_use]
+    /// Divides the piece of a vector of `elements` in each round as long as the piece has more than `threshold`
+    /// elements.
     pub(crate) fn halved_above(self, threshold: u64, elements: u64) -> Self {
         let mut piece = elements;
         let mut rounds = 0;
@@ -225,8 +221,7 @@ impl Plan {
         &self.rounds
     }
 
-    /// Number of parts into which the vector is cut.
-    #[must_use]
+    /// Number of parts into which the vector is divided.
     pub(crate) fn parts(&self) -> u32 {
         self.parts
     }
@@ -241,7 +236,6 @@ impl Plan {
     }
 
     /// The places of a rank in the rounds in which it is active, up to the round that eliminates it, if any.
-    #[must_use]
     pub(crate) fn places(&self, rank: u32) -> Vec<Place> {
         let (mut places, mut index) = (Vec::new(), 0);
         for (round, (cluster, position)) in self.line(rank).enumerate() {
@@ -254,14 +248,12 @@ impl Plan {
         places
     }
 
-    /// The rank at another position that a rank at `place` meets.
-    #[must_use]
+    /// The rank at another position with which a rank at `place` communicates.
     pub(crate) fn peer(&self, place: &Place, position: u32) -> u32 {
         self.active_before(place.round, place.cluster.first + position, place.index)
     }
 
     /// The rank with this index that is active at the end.
-    #[must_use]
     pub(crate) fn active(&self, index: u32) -> u32 {
         self.active_before(self.rounds.len(), 0, index)
     }

@@ -13,7 +13,7 @@ pub(super) type Piece = Vec<(u32, u32)>;
 pub(super) struct Stage {
     pub(crate) place: Place,
     pub(crate) whole: Piece,
-    /// Empty if the piece is not cut.
+    /// Empty if the piece is not divided.
     pub(crate) cut: Vec<Piece>,
 }
 
@@ -122,8 +122,8 @@ impl<'a> Reduction<'a> {
             let (first, count) = (self.piece[0].0, self.piece[0].1 / ways);
             return (0..ways).map(|i| vec![(first + i * count, count)]).collect();
         }
-        // Block b goes to the position of rank b in the round, so that it ends at rank b or, if b is eliminated, at the
-        // rank that sends it to b in the routing phase.
+        // Block b is assigned to the position of rank b in the round, so that it ends at rank b or, if b is eliminated,
+        // at the rank that sends it to b in the routing phase.
         let mut cut = vec![Piece::new(); ways as usize];
         for block in self.piece.iter().flat_map(|(first, count)| *first..first + count) {
             let (cluster, position) = self.plan.line(block).nth(round).expect("a round of the plan");
@@ -159,8 +159,8 @@ impl<'a> Reduction<'a> {
         self.s.send(to, tag, &from);
     }
 
-    /// Receives an operand for a piece. `is_sent` says that the rank sends the same piece in this round; the receive
-    /// must then not wait until that send is complete.
+    /// Receives an operand for a piece. `is_sent`: the rank sends the same piece in this round; the receive must then
+    /// not wait until that send is complete.
     fn combine(&mut self, source: u32, tag: u32, side: Side, piece: &Piece, is_sent: bool) {
         let into = self.reduced(piece);
         if self.is_input {
@@ -186,7 +186,7 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// Positions 0 and 1 exchange halves or, if the piece is not cut, all of it.
+    /// Positions 0 and 1 exchange halves or, if the piece is not divided, all of it.
     fn exchange(&mut self, peer: u32, tag: u32, place: &Place, cut: &[Piece]) {
         let (at, side) = (place.position as usize, if place.position == 0 { Side::Right } else { Side::Left });
         if let [_, _] = cut {

@@ -41,16 +41,16 @@ impl Reduction<'_> {
         }
     }
 
-    /// The root gets all pieces: in each round, the ranks whose groups meet the root's group send the pieces that the
-    /// root lacks.
+    /// The root gets all pieces: in each round, the ranks whose groups are in the root's cluster send the pieces that
+    /// the root lacks.
     pub(super) fn gather(&mut self) {
         let plan: &Plan = self.plan;
         let root: Vec<_> = plan.line(self.call.root).collect();
         for stage in std::mem::take(&mut self.stages).iter().rev() {
             let round = stage.place.round;
             let (cluster, to) = root[round];
-            // If earlier rounds did not cut the piece, several ranks of the group hold the same piece; only the rank at
-            // the root's position sends or receives it.
+            // If earlier rounds did not divide the piece, several ranks of the group hold the same piece; only the rank
+            // at the root's position sends or receives it.
             let is_root_s = |i: usize| {
                 let (cluster, position) = root[i];
                 let ways = plan.rounds()[i].ways();

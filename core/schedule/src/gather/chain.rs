@@ -5,7 +5,7 @@ use super::up;
 use crate::operation::{Algorithm, Operation};
 use crate::tree::Place;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "chain",

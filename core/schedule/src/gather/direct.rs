@@ -1,10 +1,10 @@
-//! Direct: every rank writes its block to its place at the root, all at the same time.
+//! Direct: every rank writes its block to its final location at the root, all at the same time.
 
 use crate::direct::{LOAN, with_loans};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "direct",

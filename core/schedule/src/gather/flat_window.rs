@@ -1,11 +1,11 @@
-//! Flat tree with a window: the root lets a limited number of ranks send at the same time, and the next rank when an
-//! earlier block has arrived, so that large blocks do not arrive at the root's port at the same time. Only the root
+//! Flat tree with a window: the root permits a limited number of ranks to send at the same time, and the next rank when
+//! an earlier block has arrived, so that few large blocks arrive at the root's port at the same time. Only the root
 //! needs to know the sizes.
 
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "flat-window",

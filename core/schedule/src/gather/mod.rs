@@ -22,8 +22,8 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
 ];
 
 /// Gathers up a tree: a message has the blocks of a subtree, the sender's own from its input and the others from
-/// scratch. The root receives into its output, where each block has its place. The smallest subtrees come first, since
-/// they are complete first.
+/// scratch. The root receives into its output, where each block has its final location. The smallest subtrees are
+/// received first, since they complete first.
 fn up(call: &Call<'_>, place: &Place) -> Schedule {
     let p = call.size;
     let mut s = call.builder(1);

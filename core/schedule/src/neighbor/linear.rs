@@ -19,7 +19,7 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
 /// Neighbour alltoall: a block for each destination.
 pub(crate) const ALLTOALL: Algorithm = Algorithm { operation: Operation::NeighborAlltoall, build, ..ALLGATHER };
 
-/// The edges to or from each rank, with their place in the list and their number among the edges of the same rank.
+/// The edges to or from each rank, with their position in the list and their number among the edges of the same rank.
 fn numbered(ranks: &[u32]) -> impl Iterator<Item = (u32, u32, u32)> {
     let mut seen = FxHashMap::<u32, u32>::default();
     (0..).zip(ranks).map(move |(edge, rank)| {
@@ -38,7 +38,7 @@ fn build(call: &Call<'_>) -> Schedule {
     for (edge, source, number) in numbered(neighbors.sources) {
         let into = [Slice::output(edge, 1)];
         if source == me {
-            // If the two lists of a rank disagree about edges to itself, some of them have no other end.
+            // If the two lists of a rank disagree about edges to itself, some of these edges have no other end.
             if let Some(block) = own.get(number as usize) {
                 s.copy(&[Slice::input(*block, 1)], &into);
             }

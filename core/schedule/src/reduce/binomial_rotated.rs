@@ -4,7 +4,7 @@
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Builder, Schedule, Side, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "binomial-rotated",

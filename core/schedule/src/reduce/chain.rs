@@ -5,7 +5,7 @@
 use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::{Schedule, Side, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "chain",

@@ -1,13 +1,12 @@
 //! Bruck's allgather run backwards: in round k = ⌈log2 P⌉ - 1 to 0 rank r sends rank r + 2^k its partial results for
 //! the ranks that are 2^k to 2^(k + 1) - 1 after r, and reduces the data that it receives into its partial results for
-//! the ranks from itself on. ⌈log2 P⌉ rounds for every P, m(1 - 1/P) elements. Contributions are reduced out of the
+//! the ranks from itself on. ⌈log2 P⌉ rounds for every P, m(1 - 1/P) elements. Contributions are not reduced in the
 //! order of the ranks.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Side, Slice};
 
-/// The algorithm.
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "bruck",

@@ -1,11 +1,11 @@
-//! Direct: every rank reduces its block out of the inputs of all ranks, in their order: m(1 - 1/P) elements of other
+//! Direct: every rank reduces its block from the inputs of all ranks, in their order: m(1 - 1/P) elements of other
 //! ranks, each read once.
 
 use crate::direct::{reduce_in_order, with_loans};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "direct",

@@ -1,12 +1,12 @@
 //! Recursive halving: with P = 2^n + Q, the first 2Q ranks fold in pairs; the 2^n that remain halve the blocks in n
 //! rounds, with the peer at half the distance of the previous round, so that pieces stay consecutive; and the folded
 //! ranks get their blocks. n rounds of m(1 - 2^-n) elements; if P is not a power of two, one round more of m and one of
-//! a block. Ranks far from each other meet first, so the operator must be commutative.
+//! a block. Distant ranks exchange first, so the operator must be commutative.
 
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Side, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "recursive-halving",

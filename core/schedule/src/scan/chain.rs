@@ -1,4 +1,4 @@
-//! Chain: rank r gets the prefix of rank r - 1, adds its contribution, and gives it to rank r + 1. With `segments`
+//! Chain: rank r receives the prefix of rank r - 1, adds its contribution, and sends it to rank r + 1. With `segments`
 //! parts of the vector, the ranks work on different parts at the same time: P + segments - 2 rounds of a part each. One
 //! segment is the linear algorithm.
 

@@ -1,4 +1,4 @@
-//! Direct: a vector of P parts; every rank reduces its part out of the vectors of all ranks, one after the other in their
+//! Direct: a vector of P parts; every rank reduces its part from the vectors of all ranks, one after the other in their
 //! order, and writes each rank its result: 2m(1 - 1/P) elements.
 
 use crate::direct::{LOAN, with_loans};
@@ -41,7 +41,7 @@ fn build(call: &Call<'_>) -> Schedule {
     s.done()
 }
 
-/// The results of all ranks in the part of this one.
+/// The results of all ranks in this rank's part.
 fn part(call: &Call<'_>, s: &mut Builder, is_scan: bool) {
     let (p, me) = (call.size, call.rank);
     let (own, output) = (Slice::input(me, 1), Slice::output(me, 1));
@@ -51,9 +51,9 @@ fn part(call: &Call<'_>, s: &mut Builder, is_scan: bool) {
         false => s.write_lent(rank, LOAN, 0, &[sum]),
     };
     // A rank's contribution is read before its result is written, which in place is at the same location.
-    let came = if is_scan || p < 3 { None } else { Some(s.scratch_like(own)) };
+    let received = if is_scan || p < 3 { None } else { Some(s.scratch_like(own)) };
     for rank in 0..p {
-        let into = came.filter(|_| rank > 0).unwrap_or(sum);
+        let into = received.filter(|_| rank > 0).unwrap_or(sum);
         match (rank == me, rank == 0 || !is_scan) {
             _ if !is_scan && rank + 1 == p => {}
             (true, true) => s.copy(&[own], &[into]),
@@ -64,8 +64,8 @@ fn part(call: &Call<'_>, s: &mut Builder, is_scan: bool) {
         if is_scan || rank > 0 {
             give(s, rank);
         }
-        if let Some(came) = came.filter(|_| rank > 0 && rank + 1 < p) {
-            s.reduce(&[came], Side::Right, &[sum]);
+        if let Some(received) = received.filter(|_| rank > 0 && rank + 1 < p) {
+            s.reduce(&[received], Side::Right, &[sum]);
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Builder, Schedule, Side, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const EXSCAN: Algorithm = Algorithm {
     operation: Operation::Exscan,
     name: "123-doubling",
@@ -38,11 +38,11 @@ fn build(call: &Call<'_>) -> Schedule {
         }
         s.send(me + 2, 0, &own);
     }
-    let mut came = None;
+    let mut received = None;
     let mut receive = |s: &mut Builder, source: u32| {
-        let came = [*came.get_or_insert_with(|| s.scratch_like(before[0]))];
-        s.receive(source, 0, &came);
-        s.reduce(&came, Side::Left, &before);
+        let received = [*received.get_or_insert_with(|| s.scratch_like(before[0]))];
+        s.receive(source, 0, &received);
+        s.reduce(&received, Side::Left, &before);
     };
     if me >= 2 {
         receive(&mut s, me - 2);

@@ -1,6 +1,6 @@
-//! Linear: every rank sends its vector to all higher ranks, and each rank reduces what it gets to the left of its own,
-//! from the next lower rank down to rank 0. One round if a rank may send to all at the same time, at most (P - 1)m
-//! elements per rank. Used for short vectors and few ranks: if the ranks share memory, a blocking call sends no
+//! Linear: every rank sends its vector to all higher ranks, and each rank reduces the received vectors to the left of
+//! its own, from the next lower rank down to rank 0. One round if a rank may send to all at the same time, at most (P -
+//! 1)m elements per rank. Used for short vectors and few ranks: if the ranks share memory, a blocking call sends no
 //! message.
 
 use crate::operation::{Algorithm, Call, Operation};

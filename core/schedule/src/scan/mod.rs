@@ -31,7 +31,7 @@ struct Prefix {
     with_own: Slice,
     before: Option<Slice>,
     is_begun: bool,
-    came: Option<Slice>,
+    received: Option<Slice>,
 }
 
 impl Prefix {
@@ -51,29 +51,29 @@ impl Prefix {
         if with_own != own {
             s.copy(&[own], &[with_own]);
         }
-        Self { with_own, before, is_begun: false, came: None }
+        Self { with_own, before, is_begun: false, received: None }
     }
 
-    /// Receives a lower rank's partial result, which covers the ranks just before those already covered. `sends` says
-    /// whether this rank still sends its partial result with its own contribution.
+    /// Receives a lower rank's partial result, which covers the ranks just before those already covered. `sends`: this
+    /// rank still sends its partial result with its own contribution.
     fn receive(&mut self, s: &mut Builder, source: u32, tag: u32, sends: bool) {
         let Some(before) = self.before else {
-            // The operand is not reduced directly from the message, which would have to wait until the previous send is
+            // Received into scratch first: a receive that reduces in place would have to wait for the previous send to
             // complete.
-            let came = *self.came.get_or_insert_with(|| s.scratch_like(self.with_own));
-            s.receive(source, tag, &[came]);
-            return s.reduce(&[came], Side::Left, &[self.with_own]);
+            let received = *self.received.get_or_insert_with(|| s.scratch_like(self.with_own));
+            s.receive(source, tag, &[received]);
+            return s.reduce(&[received], Side::Left, &[self.with_own]);
         };
-        let mut came = before;
+        let mut received = before;
         if self.is_begun {
-            came = *self.came.get_or_insert_with(|| s.scratch_like(before));
+            received = *self.received.get_or_insert_with(|| s.scratch_like(before));
         }
-        s.receive(source, tag, &[came]);
+        s.receive(source, tag, &[received]);
         if sends {
-            s.reduce(&[came], Side::Left, &[self.with_own]);
+            s.reduce(&[received], Side::Left, &[self.with_own]);
         }
         if self.is_begun {
-            s.reduce(&[came], Side::Left, &[before]);
+            s.reduce(&[received], Side::Left, &[before]);
         }
         self.is_begun = true;
     }

@@ -1,10 +1,10 @@
-//! Chain: each rank passes on the blocks of all after it. Σ_{0 < j < P} g(j m) + (P - 1) L in pLogP.
+//! Chain: each rank forwards the blocks of all ranks after it. Σ_{0 < j < P} g(j m) + (P - 1) L in pLogP.
 
 use super::down;
 use crate::operation::{Algorithm, Operation};
 use crate::tree::Place;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Scatter,
     name: "chain",

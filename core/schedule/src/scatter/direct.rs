@@ -1,10 +1,10 @@
-//! Direct: every rank reads its block from its place at the root, all at the same time.
+//! Direct: every rank reads its block in place at the root, all at the same time.
 
 use crate::direct::{LOAN, with_loans};
 use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::{Schedule, Slice};
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Scatter,
     name: "direct",

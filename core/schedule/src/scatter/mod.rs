@@ -1,10 +1,10 @@
-//! Scatters: one rank gives every rank a block of its own.
+//! Scatters: one rank sends every rank a different block.
 
 mod binomial;
 mod chain;
 mod direct;
 pub(super) mod flat;
-mod k_nomial;
+pub(super) mod k_nomial;
 
 use super::operation::{Algorithm, Call};
 use super::schedule::{Buffer, Schedule, Slice};

@@ -6,9 +6,9 @@ pub(crate) use part::Part;
 
 use super::{Action, Buffer, LENT, List, Schedule, Side, Sizes, Slice, Stored};
 
-/// Steps that have touched a block.
+/// Steps that have accessed a block.
 #[derive(Clone, Debug, Default)]
-struct Touched {
+struct Accesses {
     writer: Option<u32>,
     readers: Vec<u32>,
     /// Loans that are not reclaimed, in which the block may be read, and written.
@@ -37,27 +37,27 @@ struct Borrowed {
 #[derive(Clone, Copy, Debug)]
 enum Order<'a> {
     /// A signal is ordered after all earlier steps and before all later ones, any other step by the blocks that it
-    /// touches.
+    /// accesses.
     Whole,
-    /// The step is ordered by the blocks that it touches.
+    /// The step is ordered by the blocks that it accesses.
     Blocks,
-    /// The step is ordered after these steps, and by the blocks that it touches.
+    /// The step is ordered after these steps, and by the blocks that it accesses.
     After(&'a [u32]),
 }
 
-/// Makes the schedule of one rank. Steps are added in the order in which the algorithm does them one after the other;
-/// steps that do not touch the same blocks may run at the same time. A step waits for an earlier step if
+/// Makes the schedule of one rank. Steps are added in the sequential order of the algorithm; steps that do not access
+/// the same blocks may run at the same time. A step waits for an earlier step if
 /// - it writes a block that the earlier one reads or writes, or reads a block that the earlier one writes;
 /// - both use the same loan, and one of them writes, borrows, returns or reclaims it;
-/// - one of them is a signal, an await or a barrier in the switch, or a [`fence`](Self::fence) is between them; but an await does not wait for
-///   the signals and awaits directly before it.
+/// - one of them is a signal, an await or an in-switch barrier, or a [`fence`](Self::fence) is between them; but an
+///   await does not wait for the signals and awaits directly before it.
 ///
-/// Steps of a part (`add_part`) wait for each other as in the schedule of the part, and for earlier steps by the
-/// blocks that both touch; the first of them also wait for the last signals, awaits or fence.
+/// Steps of a part (`add_part`) wait for each other as in the schedule of the part, and for earlier steps by the blocks
+/// that both access; the first of them also wait for the last signals, awaits or fence.
 #[derive(Debug)]
 pub struct Builder {
     schedule: Schedule,
-    touched: [Vec<Touched>; 3],
+    accesses: [Vec<Accesses>; 3],
     /// Steps after the last step for which all later steps wait.
     open: Vec<u32>,
     /// Steps for which every later step waits.
@@ -77,29 +77,26 @@ impl Builder {
     pub fn new(rank: u32, size: u32, input: Sizes, output: Sizes) -> Self {
         let (scratch, steps, slices, after) = Default::default();
         let schedule = Schedule { rank, size, input, output, scratch, steps, slices, after, is_checked: true };
-        let of = |n: u32| vec![Touched::default(); n as usize];
-        let touched = [of(input.count), of(output.count), Vec::new()];
+        let of = |n: u32| vec![Accesses::default(); n as usize];
+        let accesses = [of(input.count), of(output.count), Vec::new()];
         let (open, last, run, lent, borrowed) = Default::default();
-        Self { schedule, touched, open, last, run, awaits: false, in_place: None, lent, borrowed }
+        Self { schedule, accesses, open, last, run, awaits: false, in_place: None, lent, borrowed }
     }
 
     /// Makes the call in place: block `b` of the input is block `b + first` of the output, which at first has the
-    /// content of the input. Reads of the input become reads of the output, and copies of a block to itself are left
-    /// out.
-    #[must_use]
+    /// content of the input. Reads of the input become reads of the output, and copies of a block to itself are
+    /// omitted.
     pub(crate) fn in_place(mut self, first: Option<u32>) -> Self {
         self.in_place = first;
         self
     }
 
     /// The rank of the schedule.
-    #[must_use]
     pub(crate) fn rank(&self) -> u32 {
         self.schedule.rank
     }
 
     /// The number of ranks.
-    #[must_use]
     pub(crate) fn size(&self) -> u32 {
         self.schedule.size
     }
@@ -109,7 +106,7 @@ impl Builder {
         let first = self.schedule.scratch.len() as u32;
         self.schedule.scratch.extend(sizes);
         let all = self.schedule.scratch.len();
-        self.touched[2].resize(all, Touched::default());
+        self.accesses[2].resize(all, Accesses::default());
         Slice::new(Buffer::Scratch, first, all as u32 - first)
     }
 
@@ -161,7 +158,7 @@ impl Builder {
         self.add(Action::Await { source, tag }, &[], &[]);
     }
 
-    /// Enters the barrier in the switch of the network after all earlier steps, and waits in it before all later ones.
+    /// Enters the in-switch barrier of the network after all earlier steps, and waits in it before all later ones.
     pub(crate) fn enter_switch(&mut self) {
         self.add(Action::EnterSwitch, &[], &[]);
     }
@@ -196,8 +193,8 @@ impl Builder {
         self.add(Action::Return { to, tag }, &[], &[]);
     }
 
-    /// Waits until a loan has been returned, before later steps that write its blocks, or read those that were lent to
-    /// be written.
+    /// Waits until a loan has been returned, before later steps that write its blocks, or read those that were lent for
+    /// writing.
     ///
     /// # Panics
     /// If there is no such loan.
@@ -222,9 +219,9 @@ impl Builder {
     /// Adds a step.
     ///
     /// # Panics
-    /// If a slice lies outside its buffer, the input is written, a block is reduced into itself, a lent block is touched
-    /// where its loan forbids it, a loan is used that was not borrowed, the peer is this rank or not a rank of the call,
-    /// or a tag is not below 2^29: a mistake of the algorithm.
+    /// If a slice lies outside its buffer, the input is written, a block is reduced into itself, a lent block is
+    /// accessed although its loan forbids it, a loan is used that was not borrowed, the peer is this rank or not a rank
+    /// of the call, or a tag is not below 2^29: a mistake of the algorithm.
     fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], order: Order<'_>) {
         if let Some(peer) = action.peer(self.rank()) {
             assert!(peer < self.size() && peer != self.rank(), "rank {} names rank {peer}", self.rank());
@@ -310,7 +307,7 @@ impl Builder {
             s.slices.extend(of.iter().filter(|slice| slice.count > 0));
             List { start, len: s.slices.len() as u32 - start }
         };
-        // A signal carries no data, even if it waits for blocks.
+        // A signal has no data, even if it waits for blocks.
         let from = if matches!(action, Action::Signal { .. }) { &[] } else { from };
         let (from, into) = (slices(from), slices(into));
         let start = s.after.len() as u32;
@@ -321,14 +318,14 @@ impl Builder {
         s.steps.push(Stored { action, from, into, after });
     }
 
-    fn blocks(&mut self, slice: Slice) -> &mut [Touched] {
-        let all = &mut self.touched[slice.buffer as usize];
+    fn blocks(&mut self, slice: Slice) -> &mut [Accesses] {
+        let all = &mut self.accesses[slice.buffer as usize];
         let (first, end) = (slice.first as usize, slice.first as usize + slice.count as usize);
         assert!(end <= all.len(), "blocks {first} to {end} of {} of the {:?}", all.len(), slice.buffer);
         &mut all[first..end]
     }
 
-    /// Orders a step among those that use the same loan, and ends the loan if the step does.
+    /// Orders a step among those that use the same loan, and ends the loan if the step returns or reclaims it.
     fn use_loan(&mut self, action: Action, number: u32, after: &mut Vec<u32>) {
         let find = |all: &[Borrowed], loan| {
             all.iter().position(|b| b.loan == loan).expect("a loan that was not borrowed is used")
@@ -394,7 +391,7 @@ impl Builder {
         }
     }
 
-    /// The schedule.
+    /// Finishes the schedule.
     ///
     /// # Panics
     /// If a loan is not returned or not reclaimed: a mistake of the algorithm.

@@ -8,11 +8,11 @@ use super::{Action, Port, Schedule, Slice};
 
 /// Writes the schedules of `size` ranks, where `of(rank)` is that of a rank. A step has the label `l` and its number,
 /// from 1 on; the reduction of a received message is a separate step with the label `c`. A signal is a message of one
-/// byte, and a reduction takes `reduction` nanoseconds for each byte. GOAL has no access to remote memory: the data of a
-/// loan is sent with it, or with its return.
+/// byte, and a reduction takes `reduction` nanoseconds for each byte. GOAL has no access to remote memory: the data of
+/// a loan is sent with it, or with its return.
 ///
 /// # Errors
-/// Those of `out`; `Unsupported` for a barrier in the switch, which GOAL does not have.
+/// Those of `out`; `Unsupported` for an in-switch barrier, which GOAL does not have.
 pub fn write(
     out: &mut impl Write,
     size: u32,

@@ -5,8 +5,8 @@
 //! is executed, checked for every P without a device ([`check`]), and predicted. The dependencies of a step follow from
 //! the blocks that it reads and writes, in the order in which the algorithm adds its steps ([`Builder`]).
 //!
-//! Ranks of a node may lend blocks instead of sending them ([`Action::Lend`]): the borrower accesses them at their place,
-//! and returns the loan.
+//! Ranks of a node may lend blocks instead of sending them ([`Action::Lend`]): the borrower accesses them in place, and
+//! returns the loan.
 //!
 //! After Hoefler, Siebert, Lumsdaine, "Group Operation Assembly Language" (2009), and Cowan et al., "MSCCLang" (2023).
 
@@ -25,12 +25,12 @@ pub(crate) use builder::Part;
 /// A buffer of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
-    /// The rank's contribution, which is only read. In a call in place it may be the same memory as the output, if the
-    /// operation says so ([`Operation`](super::operation::Operation)).
+    /// The rank's contribution, which is only read. In an in-place call it may be the same memory as the output, if the
+    /// operation permits it ([`Operation`](super::operation::Operation)).
     Input,
     /// The rank's result. The root of a broadcast has its data here.
     Output,
-    /// Memory of the schedule itself, without content at first.
+    /// Memory of the schedule itself, initially without content.
     Scratch,
 }
 
@@ -66,8 +66,7 @@ impl Slice {
     }
 
     /// `count` blocks from `first` on, modulo `of`: after the last block comes the first. The second slice has the
-    /// blocks that wrap round, and is empty if none does.
-    #[must_use]
+    /// blocks that wrap around, and is empty if none does.
     pub(crate) const fn wrapped(buffer: Buffer, first: u32, count: u32, of: u32) -> [Self; 2] {
         let to_the_end = if count < of - first { count } else { of - first };
         [Self::new(buffer, first, to_the_end), Self::new(buffer, 0, count - to_the_end)]
@@ -176,8 +175,8 @@ pub enum Action {
         /// The signal's tag.
         tag: u32,
     },
-    /// Lends memory to a rank until the loan is [reclaimed](Self::Reclaim): the blocks of `from` to be read, those of
-    /// `into` to be written. A message without data.
+    /// Lends memory to a rank until the loan is [reclaimed](Self::Reclaim): the blocks of `from` for reading, those of
+    /// `into` for writing. A message without data.
     Lend {
         /// The borrowing rank.
         to: u32,
@@ -191,7 +190,7 @@ pub enum Action {
         /// The loan's tag.
         tag: u32,
     },
-    /// Reads blocks that are lent to be read into the blocks of `into`.
+    /// Reads blocks that are lent for reading into the blocks of `into`.
     Read {
         /// The lending rank.
         source: u32,
@@ -200,7 +199,7 @@ pub enum Action {
         /// The first block, counted in the loan.
         first: u32,
     },
-    /// Reduces blocks that are lent to be read, as operands, into the blocks of `into`.
+    /// Reduces blocks that are lent for reading, as operands, into the blocks of `into`.
     ReadReduce {
         /// The lending rank.
         source: u32,
@@ -211,7 +210,7 @@ pub enum Action {
         /// The side of the operator on which the operands are.
         side: Side,
     },
-    /// Writes the blocks of `from` into blocks that are lent to be written.
+    /// Writes the blocks of `from` into blocks that are lent for writing.
     Write {
         /// The lending rank.
         to: u32,
@@ -227,7 +226,7 @@ pub enum Action {
         /// The loan's tag.
         tag: u32,
     },
-    /// Enters the barrier in the switch of the network, and waits until all ranks have: a message to the switch, and one
+    /// Enters the in-switch barrier of the network, and waits until all ranks have: a message to the switch, and one
     /// back.
     EnterSwitch,
     /// Waits until a loan has been returned. `from` and `into` are the blocks of the loan.
@@ -290,7 +289,7 @@ impl Action {
         }
     }
 
-    /// The tag of the action as the schedule gives it.
+    /// The tag of the action in the schedule.
     pub(crate) fn tag(self) -> Option<u32> {
         match self {
             Self::Send { tag, .. }
@@ -376,8 +375,8 @@ impl Sizes {
     pub const NONE: Self = Self::new(0, 0);
 }
 
-/// The steps of one rank. To execute it, start every step as soon as the steps in [`Step::after`] are complete, and
-/// otherwise in the order of their numbers.
+/// The steps of one rank. To execute the schedule, start every step as soon as the steps in [`Step::after`] are
+/// complete, and otherwise in the order of their numbers.
 #[derive(Clone)]
 pub struct Schedule {
     rank: u32,
@@ -513,8 +512,8 @@ impl Schedule {
         }
     }
 
-    /// The blocks that a step moves if messages carry all data: lent blocks travel with their loan, and written ones with
-    /// its return.
+    /// The blocks that a step moves if messages contain all data: lent blocks are sent with their loan, and written
+    /// ones with its return.
     pub(crate) fn carried<'a>(&self, step: Step<'a>) -> Cow<'a, [Slice]> {
         let loan_of = |lender: u32, tag: u32, reads: bool| {
             let is_it = move |s: &Step<'_>| {
@@ -533,7 +532,6 @@ impl Schedule {
     }
 
     /// Elements of the blocks of some slices, with `sizes` by size number.
-    #[must_use]
     pub(crate) fn elements(&self, slices: &[Slice], sizes: &[u64]) -> u64 {
         let of = |s: &Slice| s.blocks().map(|b| sizes[self.size_of(s.buffer, b) as usize]).sum::<u64>();
         slices.iter().map(of).sum()

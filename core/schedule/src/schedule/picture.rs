@@ -18,6 +18,7 @@ pub struct Labels<'a> {
     pub unit: &'a str,
 }
 
+/// Width of the picture, and its margins at the left and the top, in units of the picture.
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 84.0;
@@ -59,7 +60,7 @@ impl Scale {
         TOP + (f64::from(rank) + 0.5) * self.lane
     }
 
-    /// The marks of the time axis: round numbers, about ten.
+    /// The tick marks of the time axis: about ten round numbers.
     fn ticks(self) -> impl Iterator<Item = f64> {
         let power = 10f64.powf((self.time / 10.0).log10().floor());
         let factors = [1.0, 2.0, 5.0, 10.0];

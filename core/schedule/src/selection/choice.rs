@@ -50,14 +50,14 @@ impl Choice {
         name.map_or_else(|| value.to_string(), |name| (*name).to_owned())
     }
 
-    /// Reads `name` or `name(value,...)`; parameters after the last value have their defaults.
+    /// Parses `name` or `name(value,...)`; parameters after the last value have their defaults.
     ///
     /// # Errors
-    /// Text that says what is wrong, and what is allowed.
+    /// A description of the mistake and of the allowed values.
     pub fn parse(operation: Operation, text: &str) -> Result<Self, String> {
         let (name, list) = match text.split_once('(') {
             None => (text, ""),
-            Some((name, list)) => (name, list.strip_suffix(')').ok_or("it does not end with )")?),
+            Some((name, list)) => (name, list.strip_suffix(')').ok_or("the list of parameters does not end with `)`")?),
         };
         let algorithm = table::named(operation, name.trim()).ok_or_else(|| {
             let mut all = String::new();
@@ -67,11 +67,16 @@ impl Choice {
                 // Writing to a string does not fail.
                 let _ = write_with_list(&mut all, a.name, &names);
             }
-            format!("{} has no algorithm of this name: allowed: {all}", operation.name())
+            format!("{} has no algorithm of this name; allowed are {all}", operation.name())
         })?;
         let given: Vec<&str> = list.split(',').map(str::trim).filter(|_| !list.trim().is_empty()).collect();
         if given.len() > algorithm.parameters.len() {
-            return Err(format!("{} has {} parameters", algorithm.name, algorithm.parameters.len()));
+            return Err(format!(
+                "{} has {} parameters, but {} are given",
+                algorithm.name,
+                algorithm.parameters.len(),
+                given.len()
+            ));
         }
         let mut parameters = algorithm.defaults();
         for (index, (text, p)) in given.into_iter().zip(algorithm.parameters).enumerate() {
@@ -83,7 +88,7 @@ impl Choice {
             };
             let allowed = || if names.is_empty() { format!("{} to {}", p.least, p.most) } else { names.join(", ") };
             parameters[index] =
-                number.ok_or_else(|| format!("{} is {text:?}: allowed: {} ({})", p.name, allowed(), p.help))?;
+                number.ok_or_else(|| format!("{} is {text:?}, but allowed are {} ({})", p.name, allowed(), p.help))?;
         }
         Ok(Self { algorithm, parameters })
     }

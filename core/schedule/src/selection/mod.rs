@@ -3,7 +3,7 @@
 //! The first of these that can make the call is chosen: a rule of the user, a measured rule, the algorithm with the
 //! minimum time according to a fitted model, the first row of a table of conditions that holds. Blocking calls confirm
 //! the proposals of a model and of the table by measurement (`trial`). The choice must be the same at all ranks of a
-//! call, so it uses only facts that are the same at all of them.
+//! call, so it depends only on facts that are the same at all of them.
 
 mod choice;
 mod class;
@@ -47,7 +47,7 @@ impl Placement {
         }
     }
 
-    /// The placement of ranks that are all on one node or not, whose nodes are oversubscribed or not.
+    /// The placement of ranks, by whether they are all on one node, and whether their nodes are oversubscribed.
     #[inline]
     #[must_use]
     pub fn of(one_node: bool, oversubscribed: bool) -> Self {
@@ -93,10 +93,10 @@ impl Facts {
     }
 }
 
-/// The first row that holds for a call, and the choice that it makes.
+/// The first row that holds for a call, and its choice.
 ///
 /// # Panics
-/// If no row holds, which cannot be: the last row of each operation is for every call.
+/// If no row holds, which cannot happen: the last row of each operation is for every call.
 #[must_use]
 pub fn row(call: &Call<'_>, facts: &Facts) -> (&'static Row, Choice) {
     let rows = ROWS.iter().filter(|r| r.operation == call.operation && r.holds(call.size, facts));
@@ -140,9 +140,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The choice for a call, and its origin. Measurements and the model choose for blocks of one size. On one node the
-    /// model does not choose: ranks that share memory need not use messages, so there it only proposes candidates that
-    /// calls measure.
+    /// The choice for a call, and its origin. Measurements and the model are used only for blocks of one size. On one
+    /// node the model does not choose: ranks that share memory need not use messages, so there it only proposes
+    /// candidates that calls measure.
     #[must_use]
     pub fn select(&self, call: &Call<'_>, facts: &Facts) -> (Choice, Origin) {
         if let Some(choice) = self.user.find(call, facts) {
@@ -158,8 +158,8 @@ impl Selection {
         }
         let model = self.model.as_ref().filter(|_| facts.placement == Placement::Anywhere);
         let ranked = model.map_or_else(Vec::new, |model| ranking(call, facts, model));
-        // The model does not choose among a few algorithms if those that the table prefers have too many steps to be
-        // predicted.
+        // The model does not choose among only a few algorithms if those that the table prefers have too many steps to
+        // be predicted.
         let is_whole = ranked.iter().any(|(choice, _)| choice.algorithm.name == of_table.algorithm.name);
         match ranked.into_iter().next().filter(|_| is_whole) {
             Some((choice, _)) => (choice, Origin::Model),

@@ -12,8 +12,8 @@ use crate::table;
 const MAX_STEPS: u64 = 1 << 15;
 const MAX_STEPS_OF_ALL: u64 = 1 << 18;
 
-/// Segments for which a pipeline is predicted.
-const SEGMENTS: [u64; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
+/// Segment sizes, in bytes, for which a pipeline is predicted.
+const SEGMENT_SIZES: [u64; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 
 /// Values for which other parameters are predicted, within their limits and below the number of ranks.
 const VALUES: [u32; 7] = [1, 2, 3, 4, 7, 8, 15];
@@ -25,7 +25,7 @@ fn values(parameter: &Parameter, call: &Call<'_>, facts: &Facts) -> Vec<u32> {
         "segments" | "pieces" => {
             let most = |bytes: u64| u32::try_from(facts.bytes / bytes).unwrap_or(u32::MAX);
             values.push(1);
-            values.extend(SEGMENTS.into_iter().map(most).filter(|parts| *parts > 1));
+            values.extend(SEGMENT_SIZES.into_iter().map(most).filter(|parts| *parts > 1));
         }
         "k" | "n" | "f" | "w" | "radix" | "window" => {
             values.extend(VALUES.into_iter().filter(|value| *value < call.size));
@@ -72,10 +72,10 @@ fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &
     prediction.ok().map(|prediction| prediction.time)
 }
 
-/// The algorithms for a call with equal blocks, ordered by their predicted times, each with the parameter values that
-/// give its shortest time. Neighbour collectives, whose ranks do not know each other's neighbours, are not ranked;
-/// algorithms with more steps than a prediction may have are not ranked either. The model, in nanoseconds if ranks
-/// share nodes, is that of the network between nodes; messages within a node take the times of shared memory.
+/// The algorithms for a call with equal blocks, ordered by their predicted times, each with the parameter values of its
+/// shortest time. Neighbour collectives, whose ranks do not know each other's neighbours, are not ranked; algorithms
+/// with more steps than a prediction may have are not ranked either. The model, in nanoseconds if ranks share nodes, is
+/// that of the network between nodes; messages within a node take the times of shared memory.
 ///
 /// ```
 /// use farside_schedule::operation::{Call, Operation};
@@ -132,8 +132,8 @@ const SHARED_MEMORY: LogGP = LogGP {
     ..TYPICAL
 };
 
-/// Numbers of choices that calls try where the model is accurate, and where it is not: it covers neither memory that
-/// ranks share nor processors for which they wait.
+/// Maximum numbers of choices that calls try if the model is accurate, and if it is not: a model covers neither memory
+/// that ranks share nor waits for a processor.
 const TRUSTED_CANDIDATES: usize = 8;
 const UNTRUSTED_CANDIDATES: usize = 10;
 

@@ -40,7 +40,6 @@ pub enum Value {
 
 impl Row {
     /// Whether the row's conditions hold, without those of its algorithm.
-    #[must_use]
     pub(crate) fn holds(&self, ranks: u32, facts: &Facts) -> bool {
         ranks <= self.most_ranks
             && (self.least_bytes..=self.most_bytes).contains(&facts.bytes)
@@ -112,18 +111,20 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
 /// Minimum length in bytes of a message that an intra-node device sends by rendezvous.
 const RENDEZVOUS_BYTES: u64 = (16 << 10) + 1;
 
-/// Maximum number of bytes, of all ranks together, for which short data is faster than messages: a rank reads the lines
-/// of all others, where messages in log2 P rounds read log2 P as many, and some more lines for each message.
+/// Maximum number of bytes, of all ranks together, for which short data is faster than messages: a rank reads the cache
+/// lines of P - 1 others, while with messages in log2 P rounds it reads those of log2 P others, and some more lines for
+/// each message.
 const SHORT_DATA_BYTES: u64 = 1024;
 
-/// Maximum number of bytes of a rank for which short data is faster than messages where ranks share processors: these
-/// wait for each other once, and not in every round.
+/// Maximum number of bytes of a rank for which short data is faster than messages if ranks share processors: these wait
+/// for each other once, and not in every round.
 const SHORT_DATA_BYTES_SHARED: u64 = 4096;
 
 /// Maximum length in bytes of a vector that leaders reduce in less time than a round between nodes takes.
 const LEADERS: u64 = 32 << 10;
 
-/// Bytes of a piece that stays in the first caches of a processor, next to another one, until it is written.
+/// Number of bytes of a segment that stays in the first-level caches of a processor, next to another one, until it is
+/// written.
 const PIECE: u64 = 128 << 10;
 
 /// The table. The first row of an operation that holds is used; the last row of each operation is for every call.
@@ -134,12 +135,12 @@ const PIECE: u64 = 128 << 10;
 /// Ranks of a node access data in place if it is longer than an eager message: it is copied once, and takes two
 /// messages per pair, as a rendezvous does.
 pub const ROWS: &[Row] = &[
-    // On networks that have it, this takes two messages per rank, whatever the number of ranks; a team of few nodes
-    // does not use it.
+    // On networks that have an in-switch barrier, it takes two messages per rank, whatever the number of ranks; a team
+    // of few nodes does not use it.
     row(O::Barrier, "switch"),
-    // For ranks that share nodes: one round between nodes for each round of the leaders' algorithm.
+    // For ranks that share nodes: one inter-node round for each round of the leaders' algorithm.
     row(O::Barrier, "two-level"),
-    // Blocking calls use short data for this.
+    // Blocking calls use short data for this row.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
     row(O::Broadcast, "two-level").bytes(131_071),
@@ -154,7 +155,7 @@ pub const ROWS: &[Row] = &[
     row(O::Broadcast, "binomial").ranks(7).bytes(131_071),
     row(O::Broadcast, "scatter-doubling").bytes(524_287),
     row(O::Broadcast, "scatter-bruck").bytes(524_287),
-    // A pipeline through few ranks carries the vector once; scatter and allgather carry it twice. The segments are
+    // A pipeline through few ranks transfers the vector once; scatter and allgather transfer it twice. The segments are
     // those of Open MPI.
     row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
     row(O::Broadcast, "scatter-ring"),
@@ -172,13 +173,13 @@ pub const ROWS: &[Row] = &[
     // A block that passes through other ranks of the node is copied more often.
     row(O::Gather, "flat").one_node(),
     row(O::Gather, "binomial").bytes(6000),
-    // These sizes only the root knows.
+    // Only the root knows these sizes.
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
     row(O::Allgather, "two-level").bytes(81_919),
     row(O::Allgather, "direct").least(2 * RENDEZVOUS_BYTES).one_node(),
-    // Few ranks that share memory read from all others at the same time; short data travels with signals.
+    // Few ranks that share memory read from all others at the same time; short data is sent with signals.
     row(O::Allgather, "linear").ranks(2),
     row(O::Allgather, "linear").ranks(4).one_node(),
     row(O::Allgather, "linear").ranks(16).bytes(SHORT_DATA_BYTES).one_node(),
@@ -232,7 +233,8 @@ pub const ROWS: &[Row] = &[
     row(O::Scan, "direct").least(RENDEZVOUS_BYTES).one_node(),
     row(O::Scan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Scan, "linear").ranks(16).together(SHORT_DATA_BYTES).one_node(),
-    // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
+    // The limit is MPICH's. Recursive doubling sends the whole vector in every round, so for long vectors and few ranks
+    // a chain of segments takes less time.
     row(O::Scan, "recursive-doubling").bytes(262_144),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),

@@ -54,7 +54,6 @@ impl Rule {
     }
 
     /// Whether the rule is for a call, and its algorithm can make it.
-    #[must_use]
     fn holds(&self, call: &Call<'_>, facts: &Facts) -> bool {
         self.operation == call.operation
             && self.ranks.contains(&call.size.into())
@@ -72,10 +71,9 @@ impl Rule {
 }
 
 fn operation(name: &str) -> Result<Operation, String> {
-    Operation::ALL
-        .into_iter()
-        .find(|o| o.name() == name)
-        .ok_or_else(|| format!("no operation {name:?}: allowed: {}", Operation::ALL.map(Operation::name).join(", ")))
+    Operation::ALL.into_iter().find(|o| o.name() == name).ok_or_else(|| {
+        format!("there is no operation {name:?}; allowed are {}", Operation::ALL.map(Operation::name).join(", "))
+    })
 }
 
 fn range(text: &str) -> Result<RangeInclusive<u64>, String> {
@@ -105,7 +103,7 @@ impl std::str::FromStr for Rule {
             name => (
                 Some(Placement::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
                     let names = Placement::ALL.map(Placement::name).join(", ");
-                    format!("no placement {name:?}: allowed: {names}, NODESxRANKS, *")
+                    format!("there is no placement {name:?}; allowed are {names}, NODESxRANKS, *")
                 })?),
                 None,
             ),
@@ -131,17 +129,17 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Rules, of which the last one that holds for a call counts. As text, each rule is a line; text after `#` is a
-/// comment.
+/// A list of rules; for a call, the last rule that holds for it is used. As text, each rule is a line; text after `#`
+/// is a comment.
 #[derive(Clone, Debug, Default)]
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// Reads a value of `FARSIDE_COLL`: `auto`, items `OPERATION:ALGORITHM` with commas between them, or the absolute
-    /// path of a file of rules.
+    /// Parses a value of `FARSIDE_COLL`: `auto`, comma-separated items `OPERATION:ALGORITHM`, or the absolute path of a
+    /// file of rules.
     ///
     /// # Errors
-    /// Text that names the setting and the item or line, and says what is allowed.
+    /// A text with the setting, the item or line, and the allowed forms.
     pub fn of_setting(text: &str) -> Result<Self, String> {
         let wrong = |why: String| format!("FARSIDE_COLL={text:?}: {why}");
         if text.trim() == "auto" {
@@ -154,7 +152,7 @@ impl Rules {
             let read = read.map_err(|e| e.to_string());
             let read = read.and_then(|read| match read as u64 {
                 0..=MAX_FILE_BYTES => rules.parse(),
-                _ => Err(format!("it has more than {MAX_FILE_BYTES} bytes")),
+                _ => Err(format!("the file has more than {MAX_FILE_BYTES} bytes")),
             });
             return read.map_err(wrong);
         }

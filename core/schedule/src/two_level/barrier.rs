@@ -1,4 +1,5 @@
-//! Barrier in two levels: the ranks of each node check in at their leader, the leaders make a barrier, and release them.
+//! Barrier in two levels: the ranks of each node signal their leader, the leaders make a barrier, and release the ranks
+//! of their nodes.
 
 use super::levels::{Levels, TAGS};
 use super::{NAME, Part, SOURCE, between, inter, is_flat, parameters, scheduled};
@@ -6,7 +7,7 @@ use crate::operation::{Algorithm, Call, Operation};
 use crate::schedule::Schedule;
 use crate::tree::Place;
 
-/// The algorithm.
+/// This algorithm's entry in the [table](crate::table).
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: NAME,

@@ -34,7 +34,7 @@ pub(super) const ALLGATHER: Algorithm = Algorithm {
     ..SCATTER
 };
 
-/// The exchange of equal blocks: a rank does not know the sizes of the blocks of others.
+/// The exchange, only of equal blocks, since a rank does not know the sizes of blocks that other ranks exchange.
 pub(super) const ALLTOALL: Algorithm = Algorithm {
     operation: Operation::Alltoall,
     parameters: &parameters(inter(Operation::Alltoall, false)),
@@ -43,7 +43,7 @@ pub(super) const ALLTOALL: Algorithm = Algorithm {
     ..SCATTER
 };
 
-/// The reduction of which each rank gets a block, in the order of the ranks.
+/// A reduction in the order of the ranks; each rank gets one block of the result.
 pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     parameters: &parameters(inter(Operation::ReduceScatter, false)),
@@ -52,7 +52,7 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     ..SCATTER
 };
 
-/// The reduction of which each rank gets a block, in any order.
+/// A reduction in any order; each rank gets one block of the result.
 pub(super) const REDUCE_SCATTER_COMMUTATIVE: Algorithm = Algorithm {
     name: COMMUTATIVE,
     parameters: &parameters(inter(Operation::ReduceScatter, true)),
@@ -82,7 +82,7 @@ fn sizes_of(ranks: &[u32]) -> Vec<Vec<u32>> {
     ranks.iter().map(|rank| vec![*rank]).collect()
 }
 
-/// Adds a gather within the node: the own blocks are `own`, and the leader puts those of rank i to `into[i]`.
+/// Adds a gather within the node: `own` is this rank's block, and the leader receives that of rank i into `into[i]`.
 fn gather_within(call: &Call<'_>, levels: &Levels, s: &mut Builder, part: Part<'_>, in_place: bool) {
     let operation = Operation::Gather;
     let sizes = if call.operation == Operation::Alltoall { Vec::new() } else { levels.sizes_of_own(call) };

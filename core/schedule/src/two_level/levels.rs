@@ -2,8 +2,7 @@
 
 use crate::operation::{Call, Operation};
 
-/// Offsets of the tags of the parts: the first part within nodes, the part between leaders, and the last part within
-/// nodes.
+/// Offsets of the tags of the parts: the first intra-node part, the part between leaders, and the last intra-node part.
 pub(super) const TAGS: [u32; 3] = [0, 1 << 26, 2 << 26];
 
 /// The node of each member of a team, as in [`Call::nodes`], from the lowest rank of each rank's node. Empty unless there

@@ -1,5 +1,6 @@
-//! Collectives in two levels: the ranks of each node and their leader, and the leaders of all nodes. A step between nodes
-//! takes much longer than one within a node, so every round between nodes counts, and only leaders send between nodes.
+//! Collectives in two levels: the ranks of each node and their leader, and the leaders of all nodes. An inter-node step
+//! takes much longer than an intra-node one, so the number of inter-node rounds is kept small, and only leaders send
+//! between nodes.
 //!
 //! Each is composed of algorithms of the [table](super::table) with their default parameters, as parts of one schedule;
 //! so steps of a level begin as soon as their blocks have arrived, not when the previous level has ended. The
@@ -7,7 +8,7 @@
 //!
 //! | | within nodes | between leaders | within nodes |
 //! |---|---|---|---|
-//! | barrier | check-in | barrier | release |
+//! | barrier | arrival | barrier | release |
 //! | broadcast | | broadcast | broadcast |
 //! | scatter | | scatter | scatter |
 //! | gather | gather | gather | |
@@ -55,11 +56,11 @@ const NAME: &str = "two-level";
 /// The name of algorithms that do not keep the order of the ranks.
 const COMMUTATIVE: &str = "two-level-commutative";
 
-/// A description of the composition of all operations.
+/// The papers that describe the composition; the same for all operations.
 const SOURCE: &str = "Karonis, de Supinski, Foster, Gropp, Lusk, Bresnahan 2000 (Exploiting Hierarchy in Parallel Computer \
                       Networks); Luo, Wu, Bosilca, Pei, Wang, Dongarra 2020 (HAN)";
 
-/// The trees within nodes, as broadcasts, reductions, scatters and gathers name them.
+/// The trees within nodes, by their names as algorithms of broadcasts, reductions, scatters and gathers.
 const INTRA: &[&str] = &["binomial", "flat"];
 
 /// The algorithms between leaders. The first is for short data.
@@ -80,7 +81,7 @@ const fn inter(operation: Operation, commutative: bool) -> &'static [&'static st
     }
 }
 
-/// Whether an algorithm is one in two levels.
+/// Whether an algorithm has two levels.
 #[must_use]
 pub fn is(algorithm: &Algorithm) -> bool {
     matches!(algorithm.name, NAME | COMMUTATIVE)

@@ -1,5 +1,5 @@
-//! Operations on a vector in two levels. If the algorithm between the leaders cuts the vector, all parts of the schedule
-//! have its blocks.
+//! Operations on a vector in two levels. If the algorithm between the leaders divides the vector, all parts of the
+//! schedule use its blocks.
 
 use super::levels::{Levels, TAGS, are_consecutive};
 use super::{Builder, COMMUTATIVE, NAME, Part, SOURCE, Slice, between, inter, parameters, scheduled, within};
@@ -80,7 +80,7 @@ const fn output(parts: u32) -> Slice {
     Slice::output(0, parts)
 }
 
-/// The slice that means no vector.
+/// The slice that stands for no vector.
 const NONE: Slice = Slice::new(Buffer::Scratch, 0, 0);
 
 fn broadcast(call: &Call<'_>) -> Schedule {

@@ -5,7 +5,7 @@ use crate::interleavings::{Fault, ModelWord, caught, check, leak};
 
 const PIECES: [u32; 2] = [3, 2];
 
-/// Claims pieces of a message until none is left; returns their number.
+/// Claims segments of a message until none is left; returns their number.
 fn all(word: &ModelWord, message: u32) -> u32 {
     let mut claimed = 0;
     while claim(word, message, PIECES[message as usize - 1]) {
@@ -14,8 +14,8 @@ fn all(word: &ModelWord, message: u32) -> u32 {
     claimed
 }
 
-/// The receiver and the sender claim the pieces of a message. The receiver uses the word for another message, of which
-/// the sender does not know, as soon as no piece is left.
+/// The receiver and the sender claim the segments of a message. As soon as no segment is left, the receiver uses the
+/// word for another message, which the sender does not know.
 fn messages(fault: Fault) {
     let word = leak(ModelWord::new(0, fault));
     open(word, 1);

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{Event, MOMENT, Moment, Timeline, begin, ends, slice};
 use crate::plot::{linear, marks, page, text_width, time};
 
-/// Width of the picture, of the names of ranks, and of the space at the right.
+/// Widths of the picture, of the names of ranks, and of the space at the right, like all sizes here in units of the
+/// picture.
 const WIDTH: [f64; 3] = [1400.0, 60.0, 30.0];
 /// Height of a row.
 const ROW: f64 = 16.0;
@@ -141,7 +142,8 @@ impl Scale {
         ns.saturating_sub(self.first)
     }
 
-    fn across(&self, since: f64) -> f64 {
+    /// Horizontal distance in the picture for a time in nanoseconds.
+    fn distance(&self, since: f64) -> f64 {
         let [width, left, right] = WIDTH;
         (width - left - right) * since / self.total as f64
     }
@@ -149,10 +151,10 @@ impl Scale {
 
 fn axis(scale: &Scale, height: f64) -> Markup {
     let total = scale.total as f64;
-    let all = marks(linear(0.0, total), |ns| scale.across(ns), |ns| text_width(&time(ns), FONT) + 2.0 * ROW);
+    let all = marks(linear(0.0, total), |ns| scale.distance(ns), |ns| text_width(&time(ns), FONT) + 2.0 * ROW);
     html! {
         @for ns in all {
-            @let x = format!("{:.2}", WIDTH[1] + scale.across(ns));
+            @let x = format!("{:.2}", WIDTH[1] + scale.distance(ns));
             line x1=(x) x2=(x) y1="0" y2=(height - ROW) stroke="#ccc" {}
             text x=(x) y=(height - 0.25 * ROW) { (time(ns)) }
         }
@@ -165,7 +167,7 @@ fn row(rank: usize) -> f64 {
 
 fn drawn(slice: &Slice, scale: &Scale) -> Markup {
     let (begin, end) = (scale.since(slice.begin), scale.since(slice.end));
-    let (from, to) = (scale.across(begin as f64), scale.across(end as f64));
+    let (from, to) = (scale.distance(begin as f64), scale.distance(end as f64));
     // Waits and marks are drawn lower than the calls that contain them.
     let inset = if slice.category == "call" { 1.0 } else { 4.0 };
     let [x, width] = [from, (to - from).max(0.6)].map(|v| format!("{v:.2}"));
@@ -178,7 +180,7 @@ fn drawn(slice: &Slice, scale: &Scale) -> Markup {
 
 fn arrow(name: &str, from: Moment, to: Moment, scale: &Scale) -> Markup {
     let (begin, end) = (scale.since(from.1), scale.since(to.1));
-    let [x1, x2] = [begin, end].map(|ns| format!("{:.2}", scale.across(ns as f64)));
+    let [x1, x2] = [begin, end].map(|ns| format!("{:.2}", scale.distance(ns as f64)));
     let y = |rank: u32| row(rank as usize) + 0.5 * ROW;
     let took = time(end.saturating_sub(begin) as f64);
     html! {
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn picture_is_whole_without_its_script() {
+    fn picture_is_complete_without_its_script() {
         let page = timeline().page();
         let picture = &page[page.find("<svg").unwrap()..page.find("</svg>").unwrap()];
         for part in

@@ -26,10 +26,10 @@ pub struct Reduction {
     pub function: ReduceFn,
     /// The first argument of the function.
     pub context: *const (),
-    /// Identifies the reduction, so that ranks that give different ones in a call get a `Mismatch`; 0 if the reduction
-    /// has no value that is the same on every rank.
+    /// Identifies the reduction, so that ranks that pass different reductions to a call get a `Mismatch`; 0 if the
+    /// reduction has no value that is the same on every rank.
     pub code: u32,
-    /// Whether operands may change places.
+    /// Whether the operation is commutative.
     pub commutative: bool,
     /// Alignment of an element.
     pub align: usize,
@@ -38,18 +38,19 @@ pub struct Reduction {
 /// Number of elements of the blocks of a call.
 #[derive(Clone, Debug)]
 pub enum Shape<'a> {
-    /// One vector of this many elements, which the algorithm cuts ([`Operation::is_of_a_vector`]).
+    /// One vector of this many elements, which the algorithm divides into segments ([`Operation::is_of_a_vector`]).
     Vector(u64),
     /// Each block, by rank or by neighbour, has this many elements.
     Equal(u64),
-    /// Elements by size number, as the table of [`Operation`] numbers them.
+    /// Numbers of elements by size index, as the table of [`Operation`] defines it.
     Each(Cow<'a, [u64]>),
-    /// Elements of this rank's own block, in a scatter or gather whose sizes only the root knows; for the other ranks.
+    /// Number of elements of this rank's own block, in a scatter or gather whose sizes only the root knows; used by the
+    /// other ranks.
     Own(u64),
 }
 
-/// Identifies calls that differ only in the memory of their buffers, and so have one schedule: by the operation, and by words
-/// that determine all other arguments.
+/// Identifies calls that differ only in the memory of their buffers, and so have the same schedule: by the operation,
+/// and by words that determine all other arguments.
 #[derive(Clone, Copy, Debug, Eq)]
 pub struct Key([u64; 8]);
 
@@ -63,11 +64,11 @@ impl PartialEq for Key {
 }
 
 impl Key {
-    /// Marks the keys of a caller, whose words differ from those of [`of`](Self::of).
+    /// Marks the keys whose words the caller chooses, so that they differ from all keys that [`of`](Self::of) makes.
     const OF_CALLER: u64 = 1 << 63;
 
-    /// A key by words of the caller. Calls on a team that have equal words have the same arguments but for their buffers,
-    /// each of which is one piece of memory or none.
+    /// A key of words that the caller chooses. Calls on a team that have equal words have the same arguments except for
+    /// their buffers, each of which is contiguous or absent.
     #[inline]
     #[must_use]
     pub const fn new(operation: Operation, words: [u64; 7]) -> Self {
@@ -79,14 +80,15 @@ impl Key {
         self.0[0] & Self::OF_CALLER != 0
     }
 
-    /// The key of a call that has equal blocks and few parameters, if its neighbours are the same; else `None`.
+    /// The key of a call that has equal blocks and few parameters; `None` for other calls. Calls with one key may
+    /// differ in their neighbours.
     #[inline]
     pub(super) fn of(arguments: &Arguments<'_>) -> Option<Self> {
         let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
         let (algorithm, given) = arguments.algorithm.map_or((0, &[][..]), |(a, p)| (std::ptr::from_ref(a).addr(), p));
         let mut parameters = [u32::MAX; 2];
         parameters.get_mut(..given.len())?.copy_from_slice(given);
-        // By its address: equal names at two addresses have two keys.
+        // By the address of the name: equal names at two addresses have different keys.
         let purpose = if arguments.purpose.is_empty() { 0 } else { arguments.purpose.as_ptr().addr() };
         let (code, commutative, align) =
             arguments.reduction.map_or((0, false, 1), |r| (r.code, r.commutative, r.align));
@@ -111,30 +113,31 @@ pub struct Arguments<'a> {
     pub operation: Operation,
     /// The root, for rooted operations.
     pub root: usize,
-    /// Elements of the blocks.
+    /// Number of elements of the blocks.
     pub shape: Shape<'a>,
     /// Whether every rank knows all sizes of a scatter or gather with [`Each`](Shape::Each); the same at every rank.
     pub sizes_known: bool,
-    /// Whether a message may be shorter than the block that receives it, the rest of which is then not written.
+    /// Whether a message may be shorter than the block that receives it; the remainder of the block is then not
+    /// written.
     pub may_be_shorter: bool,
-    /// Bytes of an element. If the operation does not reduce, an element may be a byte of a packed layout.
+    /// Bytes of an element. If the operation does not reduce, an element may be one byte of a packed layout.
     pub element: usize,
     /// The input buffer, which is only read.
     pub input: Memory,
     /// The output buffer.
     pub output: Memory,
-    /// Elements of the input and of the output buffer, which are checked against the shape if they are given.
+    /// Number of elements of the input and of the output buffer, which are checked against the shape if given.
     pub lengths: Option<[usize; 2]>,
-    /// Whether the call is in place, as the table of [`Operation`] says; it then has no input.
+    /// Whether the call is in place, as defined by the table of [`Operation`]; it then has no input.
     pub in_place: bool,
     /// The reduction, for operations that reduce.
     pub reduction: Option<Reduction>,
-    /// The owner of the context of the reduction, if the call is to keep it.
+    /// The owner of the reduction's context, if the call has to keep it alive.
     pub owner: Option<Rc<dyn Any>>,
     /// The neighbours, for operations on a graph.
     pub neighbors: Neighbors<'a>,
-    /// The call of a library that this one is part of; empty for a call of the program. Ranks that give others get a
-    /// `Mismatch`, so that a call which happens to have the same data does not take its place.
+    /// The library call of which this call is a part; empty for a call of the program. Ranks that pass different
+    /// purposes get a `Mismatch`, so that a call which happens to have the same data is not matched with it.
     pub purpose: &'static str,
     /// The algorithm and its parameters; `None` leaves the choice to the selection.
     pub algorithm: Option<(&'static Algorithm, &'a [u32])>,
@@ -143,8 +146,8 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// The call as an algorithm sees it, without parameters, and the facts of the selection. `sizes` is empty for equal
-    /// blocks.
+    /// The call in the form that algorithms take, without parameters, and the inputs of the selection. `sizes` is empty
+    /// for equal blocks.
     pub(super) fn call<'c>(&self, job: &Job, team: &'c Members, sizes: &'c [u64], elements: u64) -> (Call<'c>, Facts)
     where
         'a: 'c,
@@ -224,7 +227,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// Elements of a buffer; `None` for a shape that [`check`](Self::check) refuses.
+    /// Number of elements of a buffer; `None` for a shape that [`check`](Self::check) refuses.
     fn elements(&self, sizes: Sizes) -> Option<u64> {
         match &self.shape {
             Shape::Vector(n) | Shape::Equal(n) | Shape::Own(n) => n.checked_mul(u64::from(sizes.count)),
@@ -240,10 +243,10 @@ impl Arguments<'_> {
     fn wrong_length(&self, team: &Members, buffer: &str, have: usize, sizes: Sizes) -> Error {
         let need = self.elements(sizes).unwrap_or_default();
         let e = Error::new(ErrorKind::BadArgument, self.operation.name()).rank(team.job_rank());
-        e.cause(format!("an {buffer} of {have} elements, but the counts need {need}"))
+        e.cause(format!("the {buffer} has {have} elements, but the counts need {need}"))
     }
 
-    /// Checks the arguments as far as one rank can. A call that is refused here has not been made.
+    /// Checks the arguments as far as one rank can. A refused call counts as not made.
     ///
     /// # Errors
     /// `NoSuchRank` for a root or neighbour that is not in the team; `BadArgument`.
@@ -253,7 +256,7 @@ impl Arguments<'_> {
         let bad = |cause: String| Err(Error::new(ErrorKind::BadArgument, name).rank(team.job_rank()).cause(cause));
         let outside = |rank: usize| {
             let e = Error::new(ErrorKind::NoSuchRank, name).rank(team.job_rank()).peer(rank as u32);
-            Err(e.cause(format!("a team of {}", team.size())))
+            Err(e.cause(format!("the team has {} ranks", team.size())))
         };
         if self.operation.is_rooted() && self.root >= team.size() {
             return outside(self.root);
@@ -263,12 +266,15 @@ impl Arguments<'_> {
             return outside(rank as usize);
         }
         if let Some((algorithm, _)) = self.algorithm.filter(|(algorithm, _)| algorithm.operation != self.operation) {
-            return bad(format!("algorithm {}: it is one of a {}", algorithm.name, algorithm.operation.name()));
+            return bad(format!("algorithm {} implements {}, not {name}", algorithm.name, algorithm.operation.name()));
         }
         if self.operation.is_reduction() != self.reduction.is_some() {
-            return bad(
-                if self.reduction.is_some() { "it does not reduce" } else { "no reduction is given" }.to_owned()
-            );
+            return bad(if self.reduction.is_some() {
+                "the operation takes no reduction operator, but one was given"
+            } else {
+                "the operation needs a reduction operator, but none was given"
+            }
+            .to_owned());
         }
         if self.in_place
             && matches!(
@@ -276,24 +282,28 @@ impl Arguments<'_> {
                 O::Barrier | O::Alltoall | O::ReduceScatter | O::NeighborAllgather | O::NeighborAlltoall
             )
         {
-            return bad("it cannot be done in place".to_owned());
+            return bad("the operation cannot be done in place".to_owned());
         }
         let layout = |memory: &Memory| matches!(memory, Memory::Layout(_));
         if self.operation.is_reduction() && (layout(&self.input) || layout(&self.output)) {
-            return bad("what is reduced cannot have a layout".to_owned());
+            return bad("a reduction does not support buffers with layouts".to_owned());
         }
         let right = match (&self.shape, self.operation.is_of_a_vector()) {
             (Shape::Vector(_), true) => true,
             (Shape::Equal(_), false) => true,
             (Shape::Each(sizes), false) if sizes.len() == self.sizes(team) => true,
             (Shape::Each(sizes), false) => {
-                return bad(format!("{} sizes are given, it has {} blocks", sizes.len(), self.sizes(team)));
+                return bad(format!(
+                    "{} block sizes are given, but the operation has {} blocks",
+                    sizes.len(),
+                    self.sizes(team)
+                ));
             }
             (Shape::Own(_), false) => !self.sizes_known && self.operation.is_rooted() && self.root != team.me,
             _ => false,
         };
         if !right {
-            return bad(format!("{:?} is not a shape that it takes", self.shape));
+            return bad(format!("the operation does not accept the shape {:?}", self.shape));
         }
         let elements = match &self.shape {
             Shape::Vector(n) | Shape::Own(n) => Some(*n),
@@ -302,7 +312,7 @@ impl Arguments<'_> {
         };
         let bytes = elements.and_then(|n| n.checked_mul(self.element as u64));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return bad("more bytes than the address space holds".to_owned());
+            return bad("the operation moves more bytes than the address space holds".to_owned());
         }
         Ok(())
     }

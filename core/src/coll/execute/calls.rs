@@ -1,11 +1,11 @@
 //! Messages of collectives, matched by the context of the team, the number of the call on it, source and tag.
 //!
-//! A message for a call that this rank has not started is kept, or held at its sender if it is long. A message that no
-//! step of its call expects shows that the ranks disagree. The header has 16 bytes, so that 8 bytes of data fit with it
-//! into a short packet: context, number of the call, tag, and the properties on which the ranks agree ([`Check`]).
+//! A message for a call that this rank has not started is stored, or held at its sender if it is long. A message that
+//! no step of its call expects shows that the ranks disagree. The header has 16 bytes, so that 8 bytes of data fit with
+//! it into a short packet: context, number of the call, tag, and a check value of the properties on which the ranks
+//! agree ([`Check`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -26,7 +26,7 @@ use crate::wire::{Reader, Writer};
 pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
 /// Tag of the announcement that a call has failed.
 const FAILED: u32 = u32::MAX;
-/// The most bytes of the reason in an announcement.
+/// Maximum number of bytes of the reason in an announcement.
 const REASON: usize = 100;
 
 /// The header of a message.
@@ -68,12 +68,12 @@ pub(super) struct EarlyMessage {
 /// Ranks to which a failure is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announce {
-    /// No rank, since the others have announced it.
+    /// No rank, since the others have already announced the failure.
     Nobody,
     Others,
 }
 
-/// The reason for which a call has failed, as announced by another rank.
+/// Another rank's announcement that a call has failed, with the reason.
 #[derive(Clone, Debug)]
 pub(super) struct Announcement {
     source: u32,
@@ -85,7 +85,7 @@ pub(super) struct Announcement {
 impl Announcement {
     pub(super) fn error(&self, operation: &'static str) -> Error {
         let e = Error::new(self.kind, operation).peer(self.blamed);
-        e.cause(format!("rank {} says: {}", self.source, self.reason))
+        e.cause(format!("reported by rank {}: {}", self.source, self.reason))
     }
 }
 
@@ -93,32 +93,28 @@ impl Announcement {
 #[derive(Default)]
 pub(crate) struct TeamCalls {
     context: u32,
-    /// The choices of the team.
+    /// The team's choices of algorithms.
     pub(super) tuner: Tuner,
     /// Number of the last call that was started.
     started: Cell<u32>,
     /// Calls in progress, and persistent calls.
     active: RefCell<SmallVec<[Rc<Run>; 4]>>,
-    /// Number and plan of the last call that is over.
+    /// Number and plan of the last call that has ended.
     last: RefCell<Option<(u32, Rc<Plan>)>>,
     early: RefCell<FxHashMap<u32, Vec<EarlyMessage>>>,
     /// Failures announced by other ranks of calls that this rank has not started.
     announced: RefCell<Vec<(u32, Announcement)>>,
-    /// Numbers of calls that have failed here.
+    /// Numbers of calls that have failed at this rank.
     failed: RefCell<Vec<u32>>,
-    /// Number of the last barrier by signals, which is not a call by messages, and whether this rank is in it.
+    /// Number of the last barrier by signals, which is not counted with the calls by messages, and whether this rank is
+    /// in it.
     barriers: Cell<u64>,
     in_barrier: Cell<bool>,
-    /// Whether another rank is known not to enter that barrier.
-    doomed: Cell<bool>,
+    /// Whether it is known that another rank will not enter that barrier.
+    barrier_fails: Cell<bool>,
     /// The team's ranks, once this rank has made the team.
-    members: OnceCell<Rc<[u32]>>,
-}
-
-impl fmt::Debug for TeamCalls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TeamCalls").field("started", &self.started).finish_non_exhaustive()
-    }
+    pub(super) members: OnceCell<Rc<[u32]>>,
+    pub(super) refusals: Refusals,
 }
 
 impl TeamCalls {
@@ -168,7 +164,7 @@ impl TeamCalls {
     pub(crate) fn in_barrier<R>(&self, barrier: impl FnOnce(u64) -> R) -> R {
         self.barriers.set(self.barriers.get() + 1);
         self.in_barrier.set(true);
-        self.doomed.set(false);
+        self.barrier_fails.set(false);
         let done = barrier(self.barriers.get());
         self.in_barrier.set(false);
         done
@@ -185,7 +181,7 @@ impl TeamCalls {
         self.early.borrow().is_empty() && self.announced.borrow().is_empty()
     }
 
-    /// Takes the messages that have arrived for a call.
+    /// Removes and returns the messages that have arrived for a call.
     #[inline]
     pub(super) fn take_early(&self, sequence: u32) -> Vec<EarlyMessage> {
         let mut early = self.early.borrow_mut();
@@ -196,7 +192,7 @@ impl TeamCalls {
         self.early.borrow_mut().entry(sequence).or_default().push(message);
     }
 
-    /// Takes the failure that another rank has announced of a call.
+    /// Removes and returns the failure that another rank has announced of a call.
     #[inline]
     pub(super) fn announced(&self, sequence: u32) -> Option<Announcement> {
         let mut announced = self.announced.borrow_mut();
@@ -204,10 +200,10 @@ impl TeamCalls {
         Some(announced.swap_remove(at).1)
     }
 
-    /// Marks a call as failed here: further messages for it are dropped.
+    /// Marks a call as failed at this rank: further messages for it are dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
         self.failed.borrow_mut().push(sequence);
-        // That of another rank, which has failed too.
+        // The announcement of a rank that has failed in the same call.
         drop(self.announced(sequence));
         self.abandon_early(job, sequence);
     }
@@ -217,7 +213,7 @@ impl TeamCalls {
         self.take_early(sequence).into_iter().for_each(|m| m.body.abandon(job));
     }
 
-    /// Announces to the other ranks of a team that a call has failed. Does not wait; lost ranks are left out.
+    /// Announces to the other ranks of a team that a call has failed. Does not wait; lost ranks are skipped.
     pub(super) fn announce(&self, job: &Messenger, sequence: u32, error: &Error, to: Announce) {
         if to == Announce::Nobody {
             return;
@@ -226,8 +222,8 @@ impl TeamCalls {
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
         let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32) }.write();
-        // If this rank found the error in a barrier, the barrier fails at the other ranks that wait in it.
-        let barrier = if self.doomed.get() && self.in_barrier.get() { self.barriers() } else { 0 };
+        // If this rank detected the error in a barrier, the barrier fails at the other ranks that wait in it.
+        let barrier = if self.barrier_fails.get() && self.in_barrier.get() { self.barriers() } else { 0 };
         let blamed = error.blamed_number().unwrap_or(job.rank_number());
         let header = Writer::new().u32(blamed).u32(barrier).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
@@ -245,14 +241,14 @@ impl TeamCalls {
         }
         if !self.failed.borrow().contains(&header.sequence) {
             let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
-            let e = e.cause("it sent an unexpected message of an earlier call");
+            let e = e.cause("the peer sent an unexpected message of an earlier collective call");
             self.disagrees(calls, header.sequence, e);
         }
         Delivery::Done
     }
 
-    /// Handles a disagreement in a call that is over here, or has not started: the ranks that wait in it get the error,
-    /// and later calls are not affected.
+    /// Handles a disagreement in a call that has ended at this rank, or has not started: the ranks that wait in it get
+    /// the error, and later calls are not affected.
     fn disagrees(self: &Rc<Self>, calls: &Calls, sequence: u32, error: Error) {
         tracing::warn!("team {}: {error}", self.context);
         self.failed.borrow_mut().push(sequence);
@@ -265,19 +261,19 @@ impl TeamCalls {
     #[cold]
     fn crosses_barrier(self: &Rc<Self>, calls: &Calls, header: Header, source: u32) {
         let e = Error::new(ErrorKind::Mismatch, "barrier").peer(source);
-        let e = e.cause(format!("called {} while this rank called barrier", header.check.name()));
+        let e = e.cause(format!("the peer called {} while this rank called barrier", header.check.name()));
         self.fail_barrier(calls, e.again());
         self.disagrees(calls, header.sequence, e);
     }
 
     /// Fails the barrier in which this rank waits, since it cannot complete.
     fn fail_barrier(&self, calls: &Calls, error: Error) {
-        self.doomed.set(true);
-        calls.doomed.borrow_mut().push(error);
+        self.barrier_fails.set(true);
+        calls.barrier_errors.borrow_mut().push(error);
         calls.busy.set(true);
     }
 
-    /// Handles a question of rank `source` about a message of a call, or its answer that the call is over there.
+    /// Handles a question of rank `source` about a message of a call, or its answer that the call has ended there.
     #[cold]
     fn asked_or_answered(self: &Rc<Self>, calls: &Calls, header: Header, source: u32, question: Question) {
         let run = self.active(header.sequence);
@@ -291,7 +287,7 @@ impl TeamCalls {
             None if !self.is_ahead(header.sequence) => true,
             None => {
                 if self.in_barrier.get()
-                    && !self.doomed.get()
+                    && !self.barrier_fails.get()
                     && question.barriers.wrapping_sub(self.barriers()).cast_signed() < 0
                 {
                     self.crosses_barrier(calls, header, source);
@@ -314,7 +310,7 @@ impl TeamCalls {
         let (blamed, barrier) = (r.u32().unwrap_or(source), r.u32().unwrap_or(0));
         let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let announcement = Announcement { source, kind, blamed, reason };
-        if self.in_barrier.get() && !self.doomed.get() && barrier == self.barriers() {
+        if self.in_barrier.get() && !self.barrier_fails.get() && barrier == self.barriers() {
             self.fail_barrier(calls, announcement.error("barrier"));
         }
         match self.active(header.sequence) {
@@ -333,22 +329,31 @@ impl TeamCalls {
     }
 }
 
-/// A disagreement in a call that is not in progress here, to be announced to the other ranks.
+/// A disagreement in a call that is not in progress at this rank, to be announced to the other ranks.
 struct Disagreement {
     team: Rc<TeamCalls>,
     sequence: u32,
     error: Error,
 }
 
-/// Which ranks have come to the end of the job.
-#[derive(Debug, Default)]
+/// The ranks that have reached the end of the job.
+#[derive(Default)]
 pub(super) struct Ends {
-    /// Whether this rank has come to the end, after which it takes part in nothing.
+    /// Whether this rank has reached the end of the job, after which it makes no more calls.
     pub(super) own: Cell<bool>,
-    /// Other ranks that have come to the end, with the number of the check of the peers in which this rank learned it.
+    /// Other ranks that have reached the end, with the number of the check of the peers in which this rank learned it.
     pub(super) others: RefCell<FxHashMap<u32, u32>>,
-    /// The wait of this rank, the checks of the peers until it asks, and the checks between its questions.
+    /// The wait of this rank, the number of checks of the peers until it asks, and that between its questions.
     pub(super) asks: Cell<Option<(Awaited, u32, u32)>>,
+}
+
+/// Refused calls of subgroups of a team.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// Number of collective calls that this rank had made when it last refused one.
+    pub(super) own: Cell<Option<u32>>,
+    /// Number of collective calls of ranks that have refused one and then made another call.
+    pub(super) others: RefCell<FxHashMap<u32, u32>>,
 }
 
 /// The collectives of a job.
@@ -364,20 +369,22 @@ pub(crate) struct Calls {
     /// Disagreements that the next turn of progress announces.
     disagreements: RefCell<Vec<Disagreement>>,
     /// Errors of barriers in which this rank waits.
-    doomed: RefCell<Vec<Error>>,
+    barrier_errors: RefCell<Vec<Error>>,
     /// Number of checks of the peers in waits that the runs have seen.
     checks: Cell<u32>,
     /// Answers to questions, with the ranks that are to get them.
     answers: RefCell<Vec<(u32, Vec<u8>)>>,
-    /// Ranks that have come to the end of the job.
+    /// Ranks that have reached the end of the job.
     pub(super) ends: Ends,
+    /// Teams on which this rank has refused a call of a subgroup and not yet reported it.
+    pub(super) unreported: RefCell<Vec<Rc<TeamCalls>>>,
     busy: Cell<bool>,
 }
 
-/// Sends a message without data to rank `to`. Does not wait; a lost rank is left out.
+/// Sends a message without data to rank `to`. Does not wait; a message to a lost rank is dropped.
 pub(super) fn notify(job: &Messenger, to: u32, header: &[u8]) {
     if let Err(e) = am::notify(job, to, HANDLER, header) {
-        tracing::debug!("rank {to} got no announcement of a call: {e}");
+        tracing::debug!("the failure of a call could not be announced to rank {to}: {e}");
     }
 }
 
@@ -392,16 +399,21 @@ impl Calls {
         Rc::new(Self { tuning: Tuning::new(user), ..Self::default() })
     }
 
-    /// The calls on the team that this rank makes; `None` if another team has the context.
+    /// The team's calls, for a team that this rank makes; `None` if another team has the context.
     pub(crate) fn of_team(&self, context: u32, members: &Rc<[u32]>) -> Option<Rc<TeamCalls>> {
         let calls = self.team(context);
         calls.members.set(Rc::clone(members)).is_ok().then_some(calls)
     }
 
-    /// The calls on the team of a context.
+    /// The calls on the team with a context.
     fn team(&self, context: u32) -> Rc<TeamCalls> {
         let new = || Rc::new(TeamCalls { context, ..TeamCalls::default() });
         Rc::clone(self.teams.borrow_mut().entry(context).or_insert_with(new))
+    }
+
+    /// The calls on the team with a context, if this rank has made the team or received a message for it.
+    pub(super) fn team_of(&self, context: u32) -> Option<Rc<TeamCalls>> {
+        self.teams.borrow().get(&context).cloned()
     }
 
     /// Removes a team, and abandons the messages that have arrived for it, so that their senders are released.
@@ -432,7 +444,7 @@ impl Calls {
         self.checks.get()
     }
 
-    /// The ranks of the team that has this context.
+    /// The ranks of the team with this context.
     pub(super) fn members(&self, context: u32) -> Option<Rc<[u32]>> {
         self.teams.borrow().get(&context)?.members.get().cloned()
     }
@@ -467,6 +479,7 @@ impl ProgressHook for Rc<Calls> {
             return Ok(());
         }
         self.ask();
+        self.report_refusals(messenger);
         self.ask_for_ends(messenger, &awaited())
     }
 
@@ -475,7 +488,7 @@ impl ProgressHook for Rc<Calls> {
         for Disagreement { team, sequence, error } in std::mem::take(&mut *self.disagreements.borrow_mut()) {
             team.announce(messenger, sequence, &error, Announce::Others);
         }
-        for error in std::mem::take(&mut *self.doomed.borrow_mut()) {
+        for error in std::mem::take(&mut *self.barrier_errors.borrow_mut()) {
             // The error fails the wait in the barrier.
             messenger.active_messages().defer(Box::new(move |_| Err(error)));
         }
@@ -485,7 +498,7 @@ impl ProgressHook for Rc<Calls> {
         if !self.sending.borrow().is_empty() {
             let sending = std::mem::take(&mut *self.sending.borrow_mut());
             for run in sending {
-                any |= run.look_at_sends();
+                any |= run.complete_sends();
                 if run.is_sending() {
                     self.sending.borrow_mut().push(run);
                 } else {
@@ -531,13 +544,13 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
     };
     if header.tag == QUESTION || header.tag == OVER {
         // This rank cannot answer for a team that it has not made yet, or has dropped.
-        let team = calls.teams.borrow().get(&header.context).cloned();
+        let team = calls.team_of(header.context);
         if let (Some(team), Some(question)) = (team, Question::read(rest)) {
             team.asked_or_answered(calls, header, m.source, question);
         }
         return Delivery::Done;
     }
-    if calls.take_end(header.tag, m.source) {
+    if calls.take_end(header.tag, m.source) || calls.take_refusal(header, m.source) {
         return Delivery::Done;
     }
     let team = calls.team(header.context);

@@ -1,5 +1,5 @@
-//! Checks of an algorithm's schedule against its call, once, before its plan is kept. The execution accesses the caller's
-//! memory by the schedule's blocks, and the algorithm may be the program's own.
+//! Checks of an algorithm's schedule against its call, once, before its plan is stored. The execution accesses the
+//! caller's memory by the schedule's blocks, and the algorithm may be the program's own.
 //!
 //! | The execution relies on | checked by |
 //! |---|---|
@@ -22,27 +22,27 @@ use crate::coll::schedule::{Action, Buffer, Schedule, Slice};
 /// Why a schedule is not executed.
 type Checked<R> = std::result::Result<R, String>;
 
-/// Whether an algorithm makes a call, as its own function says.
+/// Whether an algorithm supports a call, according to its own function.
 pub(super) fn applies(algorithm: &Algorithm, call: &Call<'_>) -> Checked<bool> {
     caught("applies", || (algorithm.applies)(call))
 }
 
-/// Whether a call has one round, as the algorithm's own function says.
+/// Whether a call has one round, according to the algorithm's own function.
 pub(super) fn has_one_round(algorithm: &Algorithm, call: &Call<'_>) -> Checked<bool> {
     caught("one_round", || (algorithm.one_round)(call))
 }
 
-/// The schedule of an algorithm for a call, which may be executed.
+/// The schedule of an algorithm for a call, checked for execution.
 pub(super) fn build(algorithm: &Algorithm, call: &Call<'_>) -> Checked<Schedule> {
     let schedule = caught("build", || (algorithm.build)(call))?;
     check(&schedule, call)?;
     Ok(schedule)
 }
 
-/// Runs a function of an algorithm; a panic is an error with its text.
+/// Runs a function of an algorithm; a panic becomes an error with its text.
 fn caught<R>(name: &str, f: impl FnOnce() -> R) -> Checked<R> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        let text = format!("its function {name} has panicked: {}", said(&*panic));
+        let text = format!("function {name} of the algorithm panicked: {}", panic_text(&*panic));
         // The payload of a panic may panic when it is dropped.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             std::mem::forget(again);
@@ -51,7 +51,7 @@ fn caught<R>(name: &str, f: impl FnOnce() -> R) -> Checked<R> {
     })
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message")
 }
@@ -59,16 +59,16 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 fn check(schedule: &Schedule, call: &Call<'_>) -> Checked<()> {
     use Operation as O;
     if !schedule.is_checked() {
-        return Err("its steps were not taken by a Builder".to_owned());
+        return Err("the schedule was not made by a Builder".to_owned());
     }
     if (schedule.rank(), schedule.size()) != (call.rank, call.size) {
-        return Err(format!("its schedule is of rank {} of {}", schedule.rank(), schedule.size()));
+        return Err(format!("the schedule is for rank {} of {}", schedule.rank(), schedule.size()));
     }
     let parts = schedule.input().count.max(schedule.output().count);
     let (input, output, in_place) = call.buffers(parts);
     if (schedule.input(), schedule.output()) != (input, output) || call.operation.is_of_a_vector() && parts == 0 {
         let (has, other) = ((schedule.input(), schedule.output()), (input, output));
-        return Err(format!("input and output of its schedule are {has:?}, those of the call {other:?}"));
+        return Err(format!("input and output of the schedule are {has:?}, but those of the call are {other:?}"));
     }
     let is_first_of_exscan = call.operation == O::Exscan && call.rank == 0;
     let is_whole_at_root = call.operation == O::Scatter && call.in_place && call.rank == call.root;
@@ -76,32 +76,34 @@ fn check(schedule: &Schedule, call: &Call<'_>) -> Checked<()> {
     let mut messages = Vec::new();
     for (number, step) in schedule.steps().enumerate() {
         let uses = |slices: &[Slice], buffer: Buffer| slices.iter().any(|slice| slice.buffer == buffer);
-        let wrong = |what: &str| Err(format!("step {number} of its schedule {what}: {:?}", step.action));
+        let wrong = |what: &str| Err(format!("step {number} of the schedule {what}: {:?}", step.action));
         if in_place.is_some() && uses(step.from, Buffer::Input) {
-            return wrong("reads the input of a call in place, which has none");
+            return wrong("reads the input of an in-place call, which has none");
         }
         if (no_output || is_first_of_exscan) && uses(step.into, Buffer::Output) {
-            return wrong("writes an output that the call does not write at this rank");
+            return wrong("writes the output, which the call does not write at this rank");
         }
         if no_output && uses(step.from, Buffer::Output) {
-            return wrong("reads an output that this rank does not have");
+            return wrong("reads the output, which this rank does not have");
         }
         let reduces =
             matches!(step.action, Action::Reduce { .. } | Action::ReceiveReduce { .. } | Action::ReadReduce { .. });
         if reduces && !call.operation.is_reduction() {
-            return wrong("reduces in a call that does not");
+            return wrong("reduces, but the operation is not a reduction");
         }
         messages.extend(step.action.message(call.rank).map(|(_, message)| message));
     }
     messages.sort_unstable();
     match messages.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some([(from, to, tag), ..]) => Err(format!("two messages from rank {from} to rank {to} have tag {tag}")),
+        Some([(from, to, tag), ..]) => {
+            Err(format!("the schedule has two messages from rank {from} to rank {to} with tag {tag}"))
+        }
         _ => Ok(()),
     }
 }
 
-/// For each step of a schedule: the bytes that it sends, or else receives. `starts` are the offsets of the blocks of each
-/// buffer; a message `may_be_shorter` than its place.
+/// For each step of a schedule: the number of bytes that it sends, or else receives. `starts` are the offsets of the
+/// blocks of each buffer; with `may_be_shorter`, a message may be shorter than its destination.
 pub(super) fn lengths(schedule: &Schedule, starts: &[Vec<usize>; 3], may_be_shorter: bool) -> Checked<Vec<usize>> {
     let of_slice = |slice: &Slice| {
         let starts = &starts[slice.buffer as usize];
@@ -111,17 +113,17 @@ pub(super) fn lengths(schedule: &Schedule, starts: &[Vec<usize>; 3], may_be_shor
         let sum = slices.iter().try_fold(0usize, |sum, slice| sum.checked_add(of_slice(slice)));
         sum.filter(|sum| isize::try_from(*sum).is_ok())
     };
-    let of_step = |(number, step): (usize, crate::coll::schedule::Step<'_>)| {
-        let too_long = || format!("step {number} of its schedule moves more bytes than the address space holds");
+    let bytes_of_step = |(number, step): (usize, crate::coll::schedule::Step<'_>)| {
+        let too_long = || format!("step {number} of the schedule moves more bytes than the address space holds");
         let (from, into) = (of(step.from).ok_or_else(too_long)?, of(step.into).ok_or_else(too_long)?);
         let fits = from == into || may_be_shorter && from < into;
         if matches!(step.action, Action::Copy | Action::Reduce { .. }) && !fits {
             return Err(format!(
-                "step {number} of its schedule has {from} bytes for a place of {into}: {:?}",
+                "step {number} of the schedule moves {from} bytes into a block of {into}: {:?}",
                 step.action
             ));
         }
         Ok(if step.from.is_empty() { into } else { from })
     };
-    schedule.steps().enumerate().map(of_step).collect()
+    schedule.steps().enumerate().map(bytes_of_step).collect()
 }

@@ -1,10 +1,10 @@
-//! Ranks that come to the end of the job while others wait for them.
+//! Ranks that reach the end of the job while others wait for them.
 //!
-//! A rank that has waited for one peer, or for all ranks of a team, for some checks of the peers asks those ranks
-//! whether they have come to the end of the job, and again after twice that time and so on. A question is a message of
-//! 16 bytes, and only a rank that has come to the end answers it; it is not asked again. Messages of a pair of ranks
-//! keep their order, and signals are given before the end, so a message or signal that has not arrived one check of the
-//! peers after the answer will not arrive.
+//! A rank that has waited through several checks of the peers, for one peer or for all ranks of a team, asks those
+//! ranks whether they have reached the end of the job, and doubles the interval before each further question. A
+//! question is a message of 16 bytes. Only a rank that has reached the end answers it, and is not asked again. Messages
+//! of a pair of ranks keep their order, and a rank signals before it reaches the end, so a message or signal that has
+//! not arrived one check of the peers after the answer will not arrive.
 
 use smallvec::SmallVec;
 
@@ -20,12 +20,12 @@ fn message(tag: u32) -> [u8; 16] {
 }
 
 impl Calls {
-    /// Records whether this rank has come to the end of the job.
+    /// Records whether this rank has reached the end of the job.
     pub(crate) fn set_end(&self, at_end: bool) {
         self.ends.own.set(at_end);
     }
 
-    /// Takes a question or an answer about ends. Returns whether the message was one.
+    /// Handles a question or an answer about ends. Returns whether the message was one.
     pub(super) fn take_end(&self, tag: u32, source: u32) -> bool {
         match tag {
             ENDS if self.ends.own.get() => self.answer(source, message(ENDED).to_vec()),
@@ -35,7 +35,7 @@ impl Calls {
         true
     }
 
-    /// Called in a wait, once for each check of the peers. Fails if an awaited rank has come to the end of the job.
+    /// Called in a wait, once for each check of the peers. Fails if an awaited rank has reached the end of the job.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -51,11 +51,12 @@ impl Calls {
         };
         if let Some(rank) = ranks.iter().find(has_ended) {
             let e = Error::new(ErrorKind::PeerLost, awaited.operation).rank(job.rank()).peer(*rank);
-            return Err(e.cause("it has reached the end of the job while this rank waits for it"));
+            return Err(e.cause("the peer has finalized while this rank waits for it"));
         }
         let (left, patience) = match self.ends.asks.get() {
             Some((same, left, patience)) if same == *awaited => (left, patience),
-            // Twice as long as before a question about a message, since most waits have no such message.
+            // Twice the interval of a question about a message, so that in a wait for a message that question, which is
+            // more precise, comes first.
             _ => (2 * CHECKS_BEFORE_QUESTION, 2 * CHECKS_BEFORE_QUESTION),
         };
         if left > 1 {
@@ -72,7 +73,7 @@ impl Calls {
         ranks.iter().filter(unknown).try_for_each(ask)
     }
 
-    /// The ranks that a wait needs: it cannot end without any one of them.
+    /// All ranks that a wait needs: if one of them has ended, the wait cannot complete.
     fn needed(&self, job: &Messenger, awaited: &Awaited) -> SmallVec<[u32; 4]> {
         let all = || self.members(awaited.account.filter(|_| awaited.call > 0)?.context);
         let of_team = |ranks: std::rc::Rc<[u32]>| ranks.iter().copied().collect();

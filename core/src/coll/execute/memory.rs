@@ -17,16 +17,16 @@ pub enum Memory {
     /// None: the rank has no such buffer.
     #[default]
     None,
-    /// One block after the other, from this address on.
+    /// Contiguous blocks, from this address on.
     Contiguous(*mut u8),
     /// Block `b` begins this many elements after the address.
     Displaced(*mut u8, Rc<[isize]>),
-    /// One block after the other in the packed bytes of a layout. Not for reductions.
+    /// Contiguous blocks in the packed bytes of a layout. Not for reductions.
     Layout(Rc<dyn Layout>),
 }
 
 impl Memory {
-    /// The address of memory in one piece.
+    /// The address of contiguous memory.
     pub(super) fn piece(&self) -> Option<*mut u8> {
         if let Self::Contiguous(base) = self { Some(*base) } else { None }
     }
@@ -43,13 +43,14 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Blocks of memory, of which there is mostly one.
+/// Blocks of memory, usually one.
 pub(super) type Blocks = SmallVec<[Block; 1]>;
 
 /// The three buffers of a run.
 pub(super) struct Buffers<'a> {
     pub(super) memory: [&'a Memory; 3],
-    /// For each buffer: the start of each block if they follow each other, and the end of the last one, in bytes.
+    /// For each buffer: the start that each block has if the blocks are contiguous, and the end of the last one, in
+    /// bytes.
     pub(super) starts: &'a [Vec<usize>; 3],
     /// Bytes of an element.
     pub(super) element: usize,
@@ -75,7 +76,7 @@ impl Piece {
 /// The blocks of a message; in this order they are the packed bytes of a layout.
 struct Pieces(Vec<Piece>);
 
-// SAFETY: the pieces stay the same, and give the bytes asked for in their order.
+// SAFETY: the pieces do not change, and yield the requested bytes in order.
 unsafe impl Layout for Pieces {
     fn packed_len(&self) -> usize {
         self.0.iter().map(Piece::len).sum()
@@ -102,7 +103,7 @@ unsafe impl Layout for Pieces {
 }
 
 impl Buffers<'_> {
-    /// The bytes of some slices, if they are one block of memory.
+    /// The bytes of some slices, if they are contiguous in memory.
     #[inline]
     pub(super) fn contiguous(&self, slices: &[Slice]) -> Option<Block> {
         match slices {
@@ -171,7 +172,7 @@ impl Buffers<'_> {
     /// # Safety
     /// The memory of the slices is as [`Sink::memory`] says.
     pub(super) unsafe fn sink(&self, slices: &[Slice]) -> Sink {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe {
             match self.source(slices) {
                 Source::Bytes(block) => Sink::memory(block.base, block.len),
@@ -208,11 +209,11 @@ impl Buffers<'_> {
     pub(super) unsafe fn gather(&self, slices: &[Slice], into: Block) {
         if let Some(block) = self.contiguous(slices) {
             debug_assert_eq!(block.len, into.len);
-            // SAFETY: by the caller's promise; the block is not part of the slices, which other code may read.
+            // SAFETY: by the caller's contract; the block is not part of the slices, which other code may read.
             return unsafe { copy::store(block.base, into.base, into.len) };
         }
         zip(&self.each(slices), &[into], 1, |from, into, len| {
-            // SAFETY: by the caller's promise; the block is not part of the slices, which other code may read.
+            // SAFETY: by the caller's contract; the block is not part of the slices, which other code may read.
             unsafe { copy::store(from, into, len) };
             true
         });
@@ -227,7 +228,7 @@ impl Buffers<'_> {
         if let Some(block) = self.contiguous(slices) {
             debug_assert!(block.len >= bytes.len());
             // SAFETY: `bytes` is not longer than the slices, by the caller's check; the memory is valid by the caller's
-            // promise.
+            // contract.
             unsafe { bytes.copy_to(0, block.base, bytes.len()) };
             return;
         }
@@ -240,7 +241,7 @@ impl Buffers<'_> {
         }
     }
 
-    /// Copies slices to others of the same length. Does nothing where both are the same memory.
+    /// Copies slices to others of the same length. Skips blocks that are the same memory in both.
     ///
     /// # Safety
     /// The memory of all slices is valid; that of `into` is not accessed otherwise, and that of `from` not written.
@@ -259,8 +260,8 @@ impl Buffers<'_> {
     }
 }
 
-/// Calls `f` with each part of two lists of equal length that is contiguous in both, and its bytes; parts are multiples
-/// of `unit` if the blocks are. Returns `false` as soon as `f` does.
+/// Calls `f` with each part of two lists of equal length that is contiguous in both; parts are multiples of `unit`
+/// bytes if the blocks are. Returns `false` as soon as `f` does.
 pub(super) fn zip(
     from: &[Block],
     into: &[Block],

@@ -5,31 +5,32 @@
 //! ranks of a team start the same calls in the same order; persistent calls are made in the same order and started in
 //! any order.
 //!
-//! **Refusals.** A call that its own rank refuses for its arguments has not been made: it has no number and sends nothing,
-//! so that a retry is the call for which the others wait. If that rank makes another call on the team instead, this one
-//! takes the number, and the ranks get a `Mismatch`.
+//! **Refusals.** A call whose arguments its own rank refuses counts as not made: it has no number and sends nothing, so
+//! that a retry is the call for which the others wait. If that rank makes another call on the team instead, that call
+//! gets the number, and the ranks get a `Mismatch`.
 //!
-//! **Failures.** A call fails at a rank that finds that a peer is lost, that a message has an unexpected length, that
-//! the ranks call different operations, that it lacks memory, or that the reduction cannot be done. The rank announces this to the other
-//! ranks of the team, whose call then fails too, with the same kind of error and the rank to blame; other calls on the
-//! team are not affected. A message that shows a disagreement only when the call is over here is an error at the ranks
-//! that still wait in that call; here it is logged. A rank that has waited for five times `FARSIDE_PEER_CHECK_MS`, and
-//! again after twice that time and so on, asks the senders of the messages that it misses, with a message of up to 124
-//! bytes each. So a disagreement that no other message shows becomes a `Mismatch` too, also between ranks in a call and
-//! ranks in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of the job is found likewise.
-//! A rank that has not made the call yet, or has dropped its team, is waited for, since no message can show it.
+//! **Failures.** A call fails at a rank that detects that a peer is lost, a message has an unexpected length, the ranks
+//! call different operations, memory cannot be allocated, or the reduction has failed. The rank announces this to the
+//! other ranks of the team, whose call then fails too, with the same kind of error and the rank to blame; other calls
+//! on the team are not affected. If a message shows a disagreement after the call has ended at this rank, the ranks
+//! that still wait in the call get an error; this rank logs it. A rank that has waited for five times
+//! `FARSIDE_PEER_CHECK_MS` asks the senders of the missing messages, with a message of up to 124 bytes each, and
+//! doubles the interval before each further question. So a disagreement that no other message shows becomes a
+//! `Mismatch` too, also between ranks in a call and ranks in a [barrier by signals](crate::Team::barrier). A rank that
+//! has reached the end of the job is detected in the same way. The wait for a rank that has not made the call yet, or
+//! has dropped its team, continues, since no message can show either.
 //!
-//! **Short data.** A blocking call by an algorithm of one round of up to 568 bytes a rank, or 4 KiB where ranks share
-//! processors, sends no message if the ranks share memory and the team has a signal array, which the first such call
-//! makes after four collectives: its data goes through the lines of that array. A rank waits for the ranks whose data it
-//! reads, and may be up to three such calls ahead of the others. All ranks must make the call in the same way: a rank that
-//! starts it without waiting gets a `Mismatch`.
+//! **Short data.** A blocking call by an algorithm of one round with up to 568 bytes per rank, or 4 KiB if ranks share
+//! processors, sends no message if the ranks share memory and the team has a signal array: its data is passed in the
+//! cache lines of that array. The first such call after four collectives of the team makes the array. A rank waits for
+//! the ranks whose data it reads, and may be up to three such calls ahead of the others. All ranks must make the call
+//! in the same way: a rank that starts it without waiting gets a `Mismatch`.
 //!
-//! **Loans.** Where ranks of a node lend each other memory, a rank accesses buffers of others during its own call only,
-//! and those of a call that has failed not at all.
+//! **Loans.** If ranks of a node lend each other memory, a rank accesses buffers of others only during its own call,
+//! and never those of a call that has failed.
 //!
-//! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it
-//! fails at the other ranks with an error that names this one. The drop does not wait.
+//! **Drops.** A call that is dropped before it is complete is cancelled: its memory is not accessed afterwards, and it
+//! fails at the other ranks with an error that names this rank. The drop does not wait.
 
 mod arguments;
 mod calls;
@@ -39,6 +40,7 @@ mod memory;
 mod one_round;
 mod plan;
 mod recent;
+mod refusals;
 mod run;
 mod trial;
 mod tuner;
@@ -69,15 +71,16 @@ use tuner::{Decision, Tried};
 /// The time by which a rank is late in a call after a skew.
 const LATE: Duration = Duration::from_micros(2);
 
-/// The calls of a team that are kept to be made again.
+/// The calls of a team that are stored for reuse.
 pub(crate) type Kept = Recent<Key, Rc<Run>, 32>;
 
-/// A collective call that is ready to run: checked, with its schedule, on memory that may change from run to run. It is made
-/// once, or several times if it is persistent; a call that is complete is kept by its team for the next one like it.
+/// A collective call that is ready to run: checked, with its schedule, on memory that may change from run to run. It
+/// runs once, or several times if it is persistent; the team stores a completed call for the next call with the same
+/// key.
 pub struct Prepared {
     team: Team,
     run: Rc<Run>,
-    /// Key of the call among those that the team keeps, and the index of its place; `None` if it is not to be kept.
+    /// Key of the call among those that the team stores, and the index of its slot; `None` if it is not to be stored.
     home: Option<(Key, Option<usize>)>,
     persistent: bool,
 }
@@ -122,8 +125,9 @@ impl Prepared {
         }
     }
 
-    /// The blocking call that is kept by a [key](Arguments::key) of the caller, on buffers at these addresses; `None` for an
-    /// address that no data can have. `None` if no such call is kept, or a buffer has no address or overlaps the other one.
+    /// The blocking call that is stored under a [key](Arguments::key) of the caller, on buffers at these addresses;
+    /// `None` as an address stands for a buffer that has no data. Returns `None` if no such call is stored, or if a
+    /// buffer with data has no address or overlaps the other one.
     #[inline]
     #[must_use]
     pub fn recall(team: &Team, key: &Key, addresses: [Option<*mut u8>; 2]) -> Option<Self> {
@@ -142,7 +146,7 @@ impl Prepared {
     /// Those of [`new`](Self::new) and [`start`](Self::start).
     pub unsafe fn started(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
         let started = Self::new(team, arguments, CallMode::Started)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { started.start() }?;
         Ok(started)
     }
@@ -158,11 +162,11 @@ impl Prepared {
     /// `BadArgument` if the call is in progress; `Aborted` if it has failed; `Freed`. Later errors are reported by
     /// [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(&self) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         unsafe { self.run.start() }
     }
 
-    /// [`new`](Self::new) without a kept run.
+    /// [`new`](Self::new) for a call that has no stored run.
     fn selected(team: &Team, arguments: &Arguments<'_>, mode: CallMode, key: Option<Key>) -> Result<Self> {
         arguments.check(team.membership())?;
         let (is_persistent, blocks) = (mode == CallMode::Persistent, mode == CallMode::Blocking);
@@ -173,19 +177,19 @@ impl Prepared {
         let Some(Decision { choice, tried }) = decision else {
             return Self::made(team, arguments, key, None, is_persistent);
         };
-        // A trial may have begun.
+        // `decide` may have begun a trial, so the stored calls are searched again.
         if let Some(known) = Self::known(team, arguments, mode, key) {
             return Ok(known);
         }
         let by_choice = Arguments { algorithm: Some((choice.algorithm, &choice.parameters)), ..arguments.clone() };
         Self::made(team, &by_choice, key, tried.clone(), is_persistent).or_else(|e| match tried {
-            // It counts for the other ranks.
+            // The failed call is counted, since the other ranks count theirs.
             Some(tried) if blocks => counted(team, &tried, || Err(e.again())).and(Err(e)),
             _ => Err(e),
         })
     }
 
-    /// The call by a run that is kept.
+    /// The call on a stored run.
     #[inline]
     fn known(team: &Team, arguments: &Arguments<'_>, mode: CallMode, key: Option<Key>) -> Option<Self> {
         let (key, blocks) = (key?, mode == CallMode::Blocking);
@@ -195,7 +199,7 @@ impl Prepared {
         Some(Self { team: team.clone(), run, home: Some((key, Some(place))), persistent: false })
     }
 
-    /// The call by a new run, whose arguments have been checked.
+    /// The call on a new run, whose arguments have been checked.
     fn made(
         team: &Team,
         arguments: &Arguments<'_>,
@@ -206,7 +210,7 @@ impl Prepared {
         let members = team.membership();
         let plan = Plan::new(team.job(), members, arguments).map_err(|e| match e.kind() {
             ErrorKind::Unsupported => e,
-            // The algorithm is wrong, so that no retry is the call of the others.
+            // The algorithm is faulty, so a retry would fail too, and the other ranks must not wait for it.
             _ => fail_everywhere(team, e),
         })?;
         let run = Run::new(team.job(), team.calls(), Rc::new(plan), tried, persistent);
@@ -219,9 +223,9 @@ impl Prepared {
         Ok(Self { team: team.clone(), run, home: key.map(|key| (key, None)), persistent })
     }
 
-    /// Makes a blocking call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second
-    /// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait) or
-    /// one turn at a time.
+    /// Makes a blocking call and waits for it by `wait`. The first argument of `wait` returns what the call waits for,
+    /// the second whether it is complete at this rank. `wait` must make progress until then, by
+    /// [`Engine::wait`](crate::engine::Engine::wait) or one turn at a time.
     ///
     /// # Safety
     /// The contract of [`start`](Self::start), during the call.
@@ -230,7 +234,7 @@ impl Prepared {
     /// Those of [`start`](Self::start) and [`wait`](Self::wait), and the error of `wait`, which fails the call.
     #[inline]
     pub unsafe fn run(&self, wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         let run = || unsafe { self.run_uncounted(wait) };
         match self.run.tried() {
             None => run(),
@@ -238,7 +242,7 @@ impl Prepared {
         }
     }
 
-    /// [`run`](Self::run) without its part in a trial.
+    /// [`run`](Self::run) without counting the call in a trial.
     ///
     /// # Safety
     /// The contract of [`run`](Self::run).
@@ -249,10 +253,10 @@ impl Prepared {
     ) -> Result<()> {
         let signals = if self.run.is_short() { self.team.signals_for_short()? } else { None };
         let waited = match signals {
-            // SAFETY: the caller's promise; the call is over when this returns.
+            // SAFETY: by the caller's contract; the call has ended when this returns.
             Some(signals) => unsafe { self.run.make_short(signals, wait) },
             None => {
-                // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
+                // SAFETY: by the caller's contract; the call is complete or cancelled when this returns.
                 unsafe { self.run.start() }?;
                 if self.is_active() { wait(&|| self.awaits(), &|| !self.is_active()) } else { Ok(()) }
             }
@@ -274,8 +278,8 @@ impl Prepared {
         self.run.outcome()
     }
 
-    /// Waits until the call is complete here: the output is written, and the input may be changed. Waits for a needed
-    /// rank that has not made the call yet as long as that rank is alive.
+    /// Waits until the call is complete at this rank: the output is written, and the input may be changed. The wait for
+    /// a rank that has not made the call yet lasts as long as that rank is alive.
     ///
     /// # Errors
     /// `PeerLost`, `Mismatch`, `Aborted`, at every rank that still waits; each names the rank to blame.
@@ -296,7 +300,7 @@ impl Prepared {
         waited
     }
 
-    /// The operation and the ranks that the call waits for now.
+    /// The operation, and the ranks for which the call waits at present.
     #[must_use]
     pub fn awaits(&self) -> Awaited {
         self.run.awaits()
@@ -321,7 +325,7 @@ impl Prepared {
         self.run.name()
     }
 
-    /// Ends the call at once if it is in progress: its memory is not touched any more, and the call fails at the other
+    /// Ends the call at once if it is in progress: its memory is no longer accessed, and the call fails at the other
     /// ranks.
     pub fn cancel(&self) {
         if !self.is_active() {
@@ -349,7 +353,7 @@ impl Drop for Prepared {
     }
 }
 
-/// Makes a call and waits until it is complete here.
+/// Makes a call and waits until it is complete at this rank.
 ///
 /// # Safety
 /// The contract of [`Prepared::run`].
@@ -359,7 +363,7 @@ impl Drop for Prepared {
 #[inline]
 pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
     let call = Prepared::new(team, arguments, CallMode::Blocking)?;
-    // SAFETY: the same promise.
+    // SAFETY: by the same contract.
     unsafe { call.run(|awaited, ready| team.job().wait(awaited, || Ok(ready().then_some(())))) }
 }
 
@@ -375,7 +379,7 @@ fn timed(team: &Team, tried: &Tried, make: impl FnOnce() -> Result<()>) -> Resul
     let (job, timed) = (team.job(), tried.timed());
     let mut begin = job.device().now();
     let met = match timed {
-        Timed::AfterSkew(number) => meet(team).inspect(|()| {
+        Timed::AfterSkew(number) => synchronize(team).inspect(|()| {
             begin = job.device().now() + LATE;
             if number as usize % team.size() == team.rank() {
                 job.device().compute(LATE);
@@ -397,15 +401,15 @@ fn timed(team: &Team, tried: &Tried, make: impl FnOnce() -> Result<()>) -> Resul
     }
 }
 
-/// A barrier of the team, by the same algorithm whatever is measured.
-fn meet(team: &Team) -> Result<()> {
+/// A barrier of the team, by the same algorithm whichever choice is measured.
+fn synchronize(team: &Team) -> Result<()> {
     let algorithm = &dissemination::ALGORITHM;
-    // One round is made through short data, if the ranks share memory.
+    // One round uses short data, if the ranks share memory.
     let parameters = if team.is_on_one_node() { vec![15] } else { Vec::new() };
     barrier_by(team, &Choice { algorithm, parameters: algorithm.within_limits(&parameters) })
 }
 
-/// The greatest of all ranks' numbers, each with those of the same place. Collective.
+/// The element-wise maximum of all ranks' numbers. Collective.
 fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
     let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let mut greatest = |into: &mut [u8], from: &[u8]| {
@@ -417,12 +421,12 @@ fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
     Ok(coll::allreduce(team, &bytes, &mut greatest)?.chunks_exact(8).map(number).collect())
 }
 
-/// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.
+/// A barrier of the team by messages. [`Team::barrier`] is faster if ranks share memory.
 ///
 /// # Errors
 /// Those of [`run`].
 pub(crate) fn barrier(team: &Team) -> Result<()> {
-    // SAFETY: there is no memory.
+    // SAFETY: the call has no memory.
     unsafe { run(team, &Arguments::new(Operation::Barrier)) }
 }
 
@@ -432,12 +436,12 @@ pub(crate) fn barrier(team: &Team) -> Result<()> {
 /// Those of [`run`].
 pub(crate) fn barrier_by(team: &Team, choice: &Choice) -> Result<()> {
     let algorithm = Some((choice.algorithm, &choice.parameters[..]));
-    // SAFETY: there is no memory.
+    // SAFETY: the call has no memory.
     unsafe { run(team, &Arguments { algorithm, ..Arguments::new(Operation::Barrier) }) }
 }
 
-/// Makes a call only to fail it, at the other ranks too: this rank cannot make it, for lack of memory, for example. A call
-/// that is refused for its arguments needs no more than its error. Returns the error.
+/// Fails a collective call at this and all other ranks, because this rank cannot make it, for example for lack of
+/// memory. A call that is refused for its arguments needs only an error at this rank. Returns the error.
 #[cold]
 pub fn fail_everywhere(team: &Team, error: Error) -> Error {
     let calls = team.calls();
@@ -445,4 +449,35 @@ pub fn fail_everywhere(team: &Team, error: Error) -> Error {
     calls.fail(team.job(), sequence);
     calls.announce(team.job(), sequence, &error, Announce::Others);
     error
+}
+
+/// Records that this rank has refused a call of a subgroup of the team for its arguments. If it makes a collective call
+/// of the team afterwards, it reports the refusal in its next long wait, by a message to each other rank.
+#[cold]
+pub fn note_refused_group_call(team: &Team) {
+    team.job().calls().note_refusal(team.calls());
+}
+
+/// Checks whether a message of rank `from` of the job may still arrive in `operation`, a call of a subgroup of the
+/// team.
+///
+/// # Errors
+/// `Mismatch` if that rank has refused such a call and then made a collective call of the team that this rank has not
+/// made.
+pub fn check_group_call(team: &Team, operation: &'static str, from: u32) -> Result<()> {
+    team.calls().check_group_call(team.job(), operation, from)
+}
+
+/// Number of collective calls of the team that this rank has made, modulo 2^32. Messages of a call of a subgroup
+/// contain it, for [`has_refused_group_call`].
+#[must_use]
+pub fn calls_made(team: &Team) -> u32 {
+    team.calls().all_made()
+}
+
+/// Whether a message from a rank that had made `made` calls belongs to a call of a subgroup that this rank has refused
+/// and not repeated.
+#[must_use]
+pub fn has_refused_group_call(team: &Team, made: u32) -> bool {
+    team.calls().has_refused(made)
 }

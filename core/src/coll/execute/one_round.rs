@@ -1,25 +1,26 @@
-//! A call of one round as every rank makes it through [short data](crate::signal::short), derived from its schedule: the
-//! data that the rank gives, the ranks that it reads, and the steps on what it has read.
+//! A call of one round as every rank makes it through [short data](crate::signal::short), derived from its schedule:
+//! the data that the rank publishes, the ranks whose data it reads, and the steps on the data read.
 
 use crate::coll::operation::Operation;
 use crate::coll::schedule::{Action, Schedule, Slice};
 
 /// A call of one round.
 pub(super) struct OneRound {
-    /// The data that this rank gives, and its bytes.
+    /// The data that this rank publishes, and its length in bytes.
     pub(super) own: Option<Slice>,
     pub(super) given: usize,
-    /// Bytes of the data that this rank reads of another one, and of that rank's data before them.
+    /// Length in bytes of the data that this rank reads of each other rank, and its offset in that rank's published
+    /// data.
     pub(super) len: usize,
     pub(super) begin: usize,
-    /// A bit for each team rank whose data this rank reads.
+    /// Bit set of the team ranks whose data this rank reads.
     pub(super) reads: u64,
     /// The steps after all data has been read, in an order in which they can be executed.
     pub(super) steps: Vec<u32>,
 }
 
 impl OneRound {
-    /// The call of `schedule`, of at most 64 ranks, with blocks of `len` bytes.
+    /// Derives the call from `schedule`, for at most 64 ranks, with blocks of `len` bytes.
     ///
     /// # Errors
     /// The reason why the schedule has more than one round.
@@ -49,7 +50,7 @@ impl OneRound {
                 _ => false,
             };
             if !fits {
-                return Err(format!("step {number} of its schedule is not one of a single round: {:?}", step.action));
+                return Err(format!("step {number} of the schedule does not fit a single round: {:?}", step.action));
             }
             if !matches!(step.action, Action::Send { .. } | Action::Signal { .. } | Action::Await { .. }) {
                 steps.push(number as u32);

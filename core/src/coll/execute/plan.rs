@@ -1,4 +1,4 @@
-//! A schedule made ready to run: dependency counts of the steps, expected messages, offsets of blocks.
+//! A schedule prepared for execution: dependency counts of the steps, expected messages, offsets of blocks.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,13 +17,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::short;
 
-/// Tags of a question about a message, and of the answer that the call is over. Tags of steps are lower.
+/// Tags of a question about a message, and of the answer that the call has ended. Tags of steps are lower.
 pub(super) const QUESTION: u32 = u32::MAX - 1;
 pub(super) const OVER: u32 = u32::MAX - 2;
-/// Tags of the question whether a rank has come to the end of the job, and of the answer that it has.
+/// Tags of the question whether a rank has reached the end of the job, and of the answer that it has.
 pub(super) const ENDS: u32 = OVER - 1;
 pub(super) const ENDED: u32 = OVER - 2;
-/// The most bytes of the properties in a question: those that the header of a message leaves.
+/// Tag of the message that a rank has made another call after it refused a call of a subgroup.
+pub(super) const MOVED_ON: u32 = OVER - 3;
+/// Maximum number of bytes of the properties in a question, which the message's header leaves.
 const PROPERTIES: usize = 92;
 /// Checks of the peers in a wait before the first question; the number doubles before each further question.
 pub(super) const CHECKS_BEFORE_QUESTION: u32 = 5;
@@ -37,7 +39,7 @@ pub(super) struct Expected {
     pub(super) step: u32,
 }
 
-/// A schedule made ready to run.
+/// A schedule prepared for execution.
 pub(super) struct Plan {
     pub(super) schedule: Schedule,
     pub(super) operation: Operation,
@@ -58,10 +60,10 @@ pub(super) struct Plan {
     pub(super) expected: Vec<Expected>,
     /// For each step: its index in `expected`.
     pub(super) slots: Vec<u32>,
-    /// The call as it is made through short data, if it can be.
+    /// The form of the call for short data, if it has one.
     pub(super) short: Option<OneRound>,
     pub(super) may_be_shorter: bool,
-    /// Whether the rank lends memory, or borrows.
+    /// Whether the rank lends or borrows memory.
     pub(super) lends: bool,
     /// Ranks of the job, by team rank.
     pub(super) peers: Rc<[u32]>,
@@ -72,7 +74,7 @@ pub(super) struct Plan {
     pub(super) agreed: Agreed,
 }
 
-/// Properties on which the ranks of a call agree, beside operation and root.
+/// Properties on which the ranks of a call agree, besides operation and root.
 pub(super) struct Agreed {
     /// Bytes of the vector or of each block, if all are equal.
     bytes: Option<usize>,
@@ -80,7 +82,7 @@ pub(super) struct Agreed {
     blocks: Vec<u64>,
     /// Code of the reduction.
     reduction: u32,
-    /// The call of a library that it is part of, or its own name.
+    /// The library call of which the call is a part, or its own name.
     call: &'static str,
     algorithm: Choice,
     ranks: usize,
@@ -99,7 +101,8 @@ impl fmt::Display for Agreed {
     }
 }
 
-/// Properties on which the ranks of one call agree, in 32 bits: operation (4), root (10), and a hash of the rest (18).
+/// Properties on which the ranks of one call agree, in 32 bits: operation (4), root (10), and a hash of the others
+/// (18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Check(pub(super) u32);
 
@@ -168,12 +171,12 @@ impl Plan {
             }
             Shape::Each(_) | Shape::Own(_) => None,
         };
-        // Where ranks share processors, the root of a scatter does not wait for the others.
+        // If ranks share processors, the root of a scatter does not wait for the others.
         let shared = job.is_on_oversubscribed_node();
         let waits = !(shared && arguments.operation == Operation::Scatter);
         let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<u64>());
         let blocks = if arguments.operation.has_block_for_each() { team.size() } else { 1 };
-        let most = if shared { short::MAX_BYTES } else { short::MOST_ALONE };
+        let most = if shared { short::MAX_BYTES } else { short::MAX_BYTES_OWN_PROCESSOR };
         let is_short = |each: usize| each.checked_mul(blocks).is_some_and(|given| given <= most);
         let short = each.filter(|each| one_round && waits && aligned && is_short(*each));
         let short = short.map(|each| OneRound::of(&schedule, arguments.operation, each)).transpose().map_err(wrong)?;
@@ -222,7 +225,7 @@ impl Plan {
                 Some(at)
             });
             let starts = std::iter::once(Some(0)).chain(ends).collect::<Option<Vec<_>>>();
-            starts.ok_or("its schedule has more bytes than the address space holds, or a block without a size")
+            starts.ok_or("the schedule moves more bytes than the address space holds, or has a block without a size")
         };
         let starts = [starts(Buffer::Input)?, starts(Buffer::Output)?, starts(Buffer::Scratch)?];
         let steps: Vec<Step<'_>> = schedule.steps().collect();
@@ -279,31 +282,31 @@ impl Plan {
         })
     }
 
-    /// Describes the call of a peer with another check value, if it has another operation or root.
+    /// Describes a peer's call with another check value, if its operation or root differs.
     pub(super) fn other_call(&self, other: Check) -> Option<String> {
         let (own, name) = (self.check, self.name());
         if own.name() != other.name() {
-            return Some(format!("called {} while this rank called {name}", other.name()));
+            return Some(format!("the peer called {} while this rank called {name}", other.name()));
         }
         (own.root() != other.root())
-            .then(|| format!("its root of the {name} is {}, and not {}", other.root(), own.root()))
+            .then(|| format!("the peer called {name} with root {}, this rank with root {}", other.root(), own.root()))
     }
 
-    /// The properties of the call as another rank compares them, in the bytes that a header has room for.
+    /// The properties of the call in the form that another rank compares, truncated to the space that a header leaves.
     pub(super) fn properties(&self) -> String {
         let mut text = self.agreed.to_string();
         text.truncate(PROPERTIES);
         text
     }
 
-    /// Describes how the call of rank `peer` differs from this one of rank `me`, by the properties of that call; these
-    /// are empty if that rank does not know them any more.
+    /// Describes how the call of rank `peer` differs from this call of rank `me`. `theirs` are the properties of that
+    /// call, or empty if rank `peer` no longer knows them.
     pub(super) fn difference(&self, me: u32, peer: u32, theirs: &str) -> String {
         let own = self.properties();
         let differs = own.lines().zip(theirs.lines()).find(|(own, theirs)| own != theirs);
         match differs.and_then(|(own, theirs)| Some((own.split_once(": ")?, theirs.split_once(": ")?.1))) {
             Some(((name, own), theirs)) => format!("{name}: {theirs} at rank {peer}, {own} at rank {me}"),
-            None => format!("its {} differs from this one: {}", self.name(), own.replace('\n', ", ")),
+            None => format!("the peer's {} does not match this rank's: {}", self.name(), own.replace('\n', ", ")),
         }
     }
 

@@ -1,13 +1,11 @@
-//! The values that were used last, each with its key, so that a call that is repeated finds its value and allocates
-//! nothing.
+//! The most recently used values, each with its key, so that a repeated call finds its value and allocates nothing.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 
-/// At most `CAPACITY` values. A value that is in use is missing at its place, to which it returns.
+/// At most `CAPACITY` values. A value in use is absent from its slot, to which it returns.
 pub(crate) struct Recent<K, V, const CAPACITY: usize> {
     places: RefCell<Vec<Place<K, V>>>,
-    /// Index of the place that was used last, where the next search begins.
+    /// Index of the slot that was used last, where the next search starts.
     last: Cell<usize>,
     uses: Cell<u64>,
 }
@@ -25,14 +23,8 @@ impl<K, V, const CAPACITY: usize> Default for Recent<K, V, CAPACITY> {
     }
 }
 
-impl<K, V, const CAPACITY: usize> fmt::Debug for Recent<K, V, CAPACITY> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recent").field("places", &self.places.borrow().len()).finish_non_exhaustive()
-    }
-}
-
 impl<K: PartialEq, V, const CAPACITY: usize> Recent<K, V, CAPACITY> {
-    /// Takes a value of this key that `fits`, with the index of its place.
+    /// Removes and returns a value with this key that `fits`, with the index of its slot.
     #[inline]
     pub(crate) fn take(&self, key: &K, fits: impl Fn(&V) -> bool) -> Option<(usize, V)> {
         let mut places = self.places.borrow_mut();
@@ -43,8 +35,8 @@ impl<K: PartialEq, V, const CAPACITY: usize> Recent<K, V, CAPACITY> {
         Some((at, places[at].value.take()?))
     }
 
-    /// Returns a value to its place, or stores a new one: at a free place of its key, at a new place, or in place of the
-    /// value that was not used for the longest time.
+    /// Returns a value to its slot, or stores a new value: in a free slot of its key, in a new slot, or in place of the
+    /// least recently used value.
     #[inline]
     pub(crate) fn put(&self, at: Option<usize>, key: K, value: V) {
         let used = self.uses.get() + 1;
@@ -70,16 +62,16 @@ impl<K: PartialEq, V, const CAPACITY: usize> Recent<K, V, CAPACITY> {
         }
         let idle = (0..places.len()).filter(|at| places[*at].value.is_some());
         let old = free.or(idle.min_by_key(|at| places[*at].used)).map(|at| std::mem::replace(&mut places[at], place));
-        // The drop of a value may come back here.
+        // Dropping `old` may call this function again, so `places` is no longer borrowed.
         drop(places);
         drop(old);
     }
 
-    /// Drops the idle values that are to be kept no more.
+    /// Drops the idle values that `keep` does not select.
     pub(crate) fn retain(&self, keep: impl Fn(&V) -> bool) {
-        let is_old = |place: &mut Place<K, V>| !place.value.as_ref().is_none_or(&keep);
-        let old = self.places.borrow_mut().extract_if(.., is_old).collect::<Vec<_>>();
-        drop(old);
+        let is_removed = |place: &mut Place<K, V>| !place.value.as_ref().is_none_or(&keep);
+        let removed = self.places.borrow_mut().extract_if(.., is_removed).collect::<Vec<_>>();
+        drop(removed);
     }
 }
 
@@ -100,7 +92,7 @@ mod tests {
         assert_eq!(recent.take(&'a', |_| true), Some((0, 1)));
         recent.retain(|_| false);
         assert_eq!(recent.take(&'c', |_| true), None);
-        // The place of a value in use may be another's meanwhile.
+        // While a value is in use, its slot may be given to another value.
         recent.put(Some(7), 'a', 4);
         assert_eq!(recent.take(&'a', |_| true), Some((0, 4)));
     }

@@ -38,7 +38,7 @@ enum State {
 
 /// State of a message that a run expects.
 enum Slot {
-    /// Neither has the message arrived nor has its step started.
+    /// The message has not arrived, and its step has not started.
     Empty,
     /// The step has started and waits for the message.
     Posted,
@@ -56,25 +56,26 @@ pub(crate) struct Run {
     team: Rc<TeamCalls>,
     plan: Rc<Plan>,
     persistent: bool,
-    /// The class of the call, unless it has one choice for good.
+    /// The class of the call; `None` if the class has only one choice.
     tried: Option<Tried>,
     memory: [Memory; 3],
     _scratch: Scratch,
-    /// Distances of input and output from the caller's addresses of them.
+    /// Offsets of input and output from the caller's addresses of them.
     distances: [isize; 2],
     reduction: Option<Reduction>,
     owner: Cell<Option<Rc<dyn Any>>>,
     sequence: Cell<u32>,
     /// Number of starts, if the call is persistent.
     round: Cell<u32>,
-    /// Whether the call is in progress through short data.
+    /// Whether the call in progress passes short data in the signal array, without messages.
     short: Cell<bool>,
-    /// Bits of the team ranks whose short data is missing, and of those that have answered that the call is over there.
+    /// Bit sets of the team ranks whose short data is missing, and of those that have answered that the call has ended
+    /// there.
     missing: Cell<u64>,
     over: Cell<u64>,
-    /// A rank whose call differs from this one, and which is asked for its properties.
+    /// A rank whose call differs from this one; it is asked for the properties of its call.
     compared: Cell<Option<u32>>,
-    /// Checks of the peers until the run asks for missing messages, and between questions.
+    /// Number of checks of the peers until the run asks for missing messages, and between questions.
     patience: Cell<(u32, u32)>,
     state: Cell<State>,
     /// The error with which the run has failed, until it is fetched.
@@ -160,8 +161,8 @@ impl Run {
         }
     }
 
-    /// Sets the buffers, which are one piece each, by the caller's addresses of them. Returns whether each that has bytes has an
-    /// address, and they do not overlap.
+    /// Sets the buffers, each contiguous, from the caller's addresses of them. Returns whether each buffer that has
+    /// data has an address, and the buffers do not overlap.
     #[inline]
     pub(super) fn move_to(&mut self, given: [Option<*mut u8>; 2]) -> bool {
         let mut ranges = [0..0, 0..0];
@@ -178,13 +179,13 @@ impl Run {
         input.end <= output.start || output.end <= input.start || input.is_empty() || output.is_empty()
     }
 
-    /// Forgets the owner of the context of the reduction, and so its context.
+    /// Drops the owner of the reduction's context, and so the context.
     #[inline]
     pub(super) fn forget_owner(&self) {
         self.owner.take();
     }
 
-    /// Takes the number of the call, by which all rounds of a persistent call are matched.
+    /// Assigns the number of the call, by which all rounds of a persistent call are matched.
     pub(super) fn enlist(self: &Rc<Self>) {
         self.sequence.set(self.team.next());
         self.team.add(self);
@@ -208,13 +209,13 @@ impl Run {
         self.state.get() == State::Done && !self.persistent && !self.is_sending()
     }
 
-    /// The class of the call, unless it has one choice for good.
+    /// The class of the call; `None` if the class has only one choice.
     #[inline]
     pub(super) fn tried(&self) -> Option<&Tried> {
         self.tried.as_ref()
     }
 
-    /// Whether the next call, which blocks or not, has the choice of this run.
+    /// Whether the choice of this run is the choice of the next call of its class. `blocks`: that call is blocking.
     #[inline]
     pub(super) fn is_current(&self, blocks: bool) -> bool {
         self.tried.as_ref().is_none_or(|tried| tried.is_current(blocks))
@@ -227,9 +228,9 @@ impl Run {
         Neighbors { sources, destinations }
     }
 
-    /// Whether the run may be kept: it has few steps, little scratch and few blocks.
+    /// Whether the run may be stored: it has few steps, little scratch and few blocks.
     pub(super) fn is_light(&self) -> bool {
-        /// The most steps, bytes of scratch and operands, and blocks of its buffers.
+        /// Maximum numbers of steps, of bytes of scratch and operands, and of blocks of its buffers.
         const STEPS: usize = 256;
         const BYTES: usize = 64 << 10;
         const BLOCKS: usize = 1024;
@@ -241,17 +242,17 @@ impl Run {
 
     /// Describes a wait for rank `from` of the job.
     fn awaited(&self, from: Option<u32>) -> Awaited {
-        /// Calls by messages have numbers of their own, beside those of the signal array.
+        /// Calls by messages are numbered separately from those of the signal array.
         const BY_MESSAGES: u64 = 1 << 32;
         let (account, call) = (Some(Account::team(self.team.context())), BY_MESSAGES | u64::from(self.sequence.get()));
         Awaited { account, operation: self.name(), call, from }
     }
 
     /// The wait of the run: for a missing message, preferably from a rank that has sent none yet, since other ranks may
-    /// wait for that rank too; else for a send whose memory is not free.
+    /// wait for that rank too; else for a send whose memory is still in use.
     pub(super) fn awaits(&self) -> Awaited {
-        /// The most missing messages that are examined.
-        const LOOKS: usize = 64;
+        /// Maximum number of missing messages that are examined.
+        const MAX_EXAMINED: usize = 64;
         let (slots, expected) = (self.slots.borrow(), &self.plan.expected);
         let is_missing = |slot: &Slot| matches!(slot, Slot::Posted | Slot::Filling(..));
         let missing = slots.iter().zip(expected).filter(|(slot, _)| is_missing(slot)).map(|(_, e)| e.source);
@@ -259,7 +260,7 @@ impl Run {
             let here = |slot: &Slot| matches!(slot, Slot::Done | Slot::Early(_));
             slots.iter().zip(expected).any(|(slot, e)| e.source == *source && here(slot))
         };
-        let silent = missing.clone().take(LOOKS).find(|source| !answered(source));
+        let silent = missing.clone().take(MAX_EXAMINED).find(|source| !answered(source));
         let missing = silent.or_else(|| missing.clone().next());
         let sent_to = || {
             let step = self.sends.borrow().first()?.0;
@@ -311,10 +312,12 @@ impl Run {
         }
         match self.state.get() {
             State::Active => {
-                return Err(Error::new(ErrorKind::BadArgument, self.name()).cause("the call is in progress"));
+                return Err(Error::new(ErrorKind::BadArgument, self.name())
+                    .cause("the persistent collective is still in progress"));
             }
             State::Failed if self.persistent => {
-                return Err(Error::new(ErrorKind::Aborted, self.name()).cause("the call has failed before"));
+                return Err(Error::new(ErrorKind::Aborted, self.name())
+                    .cause("the persistent collective has failed in an earlier round"));
             }
             _ => {}
         }
@@ -329,7 +332,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the failure that was announced before the call began.
+    /// Handles the failure that was announced before the call began.
     fn check_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
             self.failed_elsewhere(&announced);
@@ -341,7 +344,7 @@ impl Run {
         let Some(reduction) = self.reduction else { return };
         let mut failed = None;
         let reduce = |from: *const u8, into: *mut u8, len: usize| {
-            // SAFETY: both have `len` bytes; `into` is the run's, as in `sink`, and does not overlap the operand.
+            // SAFETY: both have `len` bytes; `into` belongs to the run, as in `sink`, and does not overlap the operand.
             let done = unsafe { (reduction.function)(reduction.context, from, into, len / element.max(1), side) };
             done.map_err(|e| failed = Some(e)).is_ok()
         };
@@ -433,7 +436,7 @@ impl Run {
             Action::Lend { to, tag } => self.lend(step, to, tag, s.from, s.into),
             Action::Read { .. } | Action::ReadReduce { .. } | Action::Write { .. } => self.access(step),
             Action::Return { to, tag } => self.give_back(step, to, tag),
-            // Only `Team::barrier` uses a group of the switch, and no plan has this step.
+            // Only `Team::barrier` uses a switch group, and no plan has this step.
             Action::EnterSwitch => Err(Error::new(ErrorKind::Unsupported, self.name())),
             Action::Copy => {
                 // SAFETY: as in `sink`.
@@ -476,8 +479,8 @@ impl Run {
         self.listed.set(false);
     }
 
-    /// Completes the sends whose memory is free again. Returns whether there was any.
-    pub(super) fn look_at_sends(self: &Rc<Self>) -> bool {
+    /// Completes the sends whose memory is reusable. Returns whether there was any.
+    pub(super) fn complete_sends(self: &Rc<Self>) -> bool {
         let mut ended: smallvec::SmallVec<[(u32, Rc<Track>); 4]> = smallvec::SmallVec::new();
         if self.plan.lends {
             self.advance_accesses();
@@ -511,12 +514,13 @@ impl Run {
         }
     }
 
-    /// Records an error that fails the run; the first one counts.
+    /// Records an error that fails the run; only the first one is kept.
     fn fault(&self, error: Error, to: Announce) {
         self.fault.borrow_mut().get_or_insert((error, to));
     }
 
-    /// Ends the run with an error, after which its memory is not touched. `to` says which other ranks get the error.
+    /// Ends the run with an error, after which its memory is not accessed. `to` selects the other ranks that get the
+    /// error.
     pub(super) fn fail(&self, error: Error, to: Announce) {
         if self.state.get() != State::Active {
             return;

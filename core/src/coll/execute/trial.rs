@@ -1,39 +1,43 @@
-//! Trials: blocking calls of a class, which compare choices by measurement with the default: what a call does without
-//! measurements.
+//! Trials: blocking calls of a class measure several choices and compare them with the default, the choice that is made
+//! without measurements.
 //!
-//! A trial has rounds. In each, every choice makes a few calls one after the other. The first is not timed. Then come
-//! calls in a row, as the program makes them, and calls after a skew: the ranks meet in a barrier, after which one of
-//! them is late. At the end of a round the ranks agree on the longest times that any of them has measured. The first
-//! round leaves the default and the best of the others; the following ones decide between them.
+//! A trial has rounds. In each round, a few consecutive calls use each choice. The first is not timed. Back-to-back
+//! calls, as the program makes them, follow, and then calls after a skew: the ranks synchronize in a barrier, after
+//! which one of them is late. At the end of a round the ranks agree on the longest times that any of them has measured.
+//! The first round eliminates all but the default and the best of the others; the following rounds decide between
+//! those, and each eliminates the choices that can no longer win. Long calls are timed fewer times.
 //!
-//! Another choice is taken only if its times lie below those of the default, by more than both vary from round to round,
-//! in a row or after a skew, and if it is not slower in the other case. The check of a choice that was taken earlier has
-//! only the rounds that decide, and keeps it as long as it is not slower than the default.
+//! Another choice replaces the default only if its times lie below those of the default, by more than both vary from
+//! round to round, back to back or after a skew, and if it is not slower in the other case. The check of an earlier
+//! choice has only the deciding rounds, and keeps the choice unless it is slower than the default.
 
 use std::time::Duration;
 
-/// Rounds that decide.
+/// Number of deciding rounds, which follow the first one.
 const ROUNDS: usize = 5;
-/// Timed calls of a choice in a row and after a skew: in the first round, and in one that decides.
+/// Number of timed calls of a choice, back to back and after a skew: in the first round, and in a deciding round.
 const FIRST: [u32; 2] = [2, 2];
 const DECIDING: [u32; 2] = [4, 3];
-/// Other choices than the default that the first round leaves, and the most time of one, in times of the default.
-const LEFT: usize = 3;
-const MUCH: f64 = 1.25;
-/// The most time of another choice that is taken, in times of the default, in one of both ways; and of one that is not
-/// slower in the other way.
+/// Time after which a turn of a choice in a deciding round times no further call of a way of calling.
+const TURN_NS: u64 = 200_000;
+/// Maximum number of choices besides the default that remain after the first round, and the maximum time of such a
+/// choice, relative to the default's.
+const MAX_FINALISTS: usize = 3;
+const MAX_FINALIST_TIME: f64 = 1.25;
+/// Maximum times, relative to the default's, of a choice that replaces it: in one of the two ways of calling, and in
+/// the other, in which it must not be slower.
 const BETTER: f64 = 0.95;
 const NOT_SLOWER: f64 = 1.02;
-/// The most time in one way of a choice that stays after a check.
+/// Maximum time in either way of calling, relative to the default's, of a choice that is kept by a check.
 const STAYS: f64 = 1.05;
-/// The most time that counts for a call, so that sums do not overflow; that of a call that has failed.
+/// Maximum time of a call that is added to sums, so that they do not overflow; also the time of a call that has failed.
 const MAX_NS: u64 = u64::MAX / 64;
 
-/// The most calls of a trial of `choices` choices.
+/// The maximum number of calls of a trial of `choices` choices.
 #[cfg(test)]
 fn most_calls(choices: usize) -> u32 {
     let turn = |timed: [u32; 2]| 1 + timed[0] + timed[1];
-    turn(FIRST) * choices as u32 + ROUNDS as u32 * turn(DECIDING) * (1 + LEFT) as u32
+    turn(FIRST) * choices as u32 + ROUNDS as u32 * turn(DECIDING) * (1 + MAX_FINALISTS) as u32
 }
 
 /// The way of calling for which a call of a trial is timed.
@@ -46,7 +50,7 @@ pub(crate) enum Timed {
     AfterSkew(u32),
 }
 
-/// Times of a choice, in a row and after a skew.
+/// Times of a choice, back to back and after a skew.
 #[derive(Clone, Debug)]
 struct Tried {
     /// The number of the choice in its class.
@@ -62,65 +66,64 @@ impl Tried {
         Self { number, own: [0; 2], rounds: Default::default() }
     }
 
-    /// The times in one way, in ascending order.
+    /// The times in one way of calling, in ascending order.
     fn sorted(&self, way: usize) -> Vec<u64> {
         let mut times = self.rounds[way].clone();
         times.sort_unstable();
         times
     }
 
-    /// The median time in each way, in times of those of `default`.
+    /// The median time in each way of calling, relative to that of `default`.
     fn ratios(&self, default: &Self) -> [f64; 2] {
         let median =
             |of: &Self, way| of.sorted(way).get(of.rounds[way].len() / 2).map_or(1.0, |time| *time as f64 + 1.0);
         [0, 1].map(|way| median(self, way) / median(default, way))
     }
 
-    /// Whether the times in one way lie below those of `default`, but for one of the times of each.
+    /// Whether the times in one way of calling lie below those of `default`, apart from one time of each.
     fn is_below(&self, default: &Self, way: usize) -> bool {
         let (own, other) = (self.sorted(way), default.sorted(way));
         own.iter().rev().nth(1) < other.get(1)
     }
 }
 
-/// A trial in progress; the same at all ranks but for their own times.
+/// A trial in progress; the same at all ranks except for their own times.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     /// The default comes first.
     tried: Vec<Tried>,
-    /// Index of the choice that makes the next call, and its calls in this round.
+    /// Index of the choice that the next call uses, and the number of its calls in this round.
     at: usize,
     calls: u32,
-    /// Rounds that decide so far; `None` in the first one.
+    /// Number of deciding rounds so far; `None` in the first round.
     round: Option<usize>,
-    /// Whether a choice that was taken earlier is checked.
+    /// Number of timed calls of a choice in this round, in each way of calling.
+    timed: [u32; 2],
+    /// Whether the trial checks an earlier choice.
     checks: bool,
 }
 
 impl Trial {
-    /// A trial of the choices 0 to `choices` - 1, of which the first one is the default.
+    /// A trial of the choices 0 to `choices` - 1, of which the first is the default.
     pub(crate) fn new(choices: usize) -> Self {
         let tried = (0..choices).map(Tried::new).collect();
-        Self { tried, at: 0, calls: 0, round: None, checks: false }
+        Self { tried, at: 0, calls: 0, round: None, timed: FIRST, checks: false }
     }
 
-    /// A check of a choice that was taken earlier.
+    /// A check of an earlier choice.
     pub(crate) fn check(number: usize) -> Self {
-        Self { tried: [0, number].map(Tried::new).to_vec(), round: Some(0), checks: true, ..Self::new(0) }
+        let tried = [0, number].map(Tried::new).to_vec();
+        Self { tried, round: Some(0), timed: DECIDING, checks: true, ..Self::new(0) }
     }
 
-    /// The number of the choice that makes the next call.
+    /// The number of the choice that the next call uses.
     pub(crate) fn choice(&self) -> usize {
         self.tried[self.at].number
     }
 
-    fn timed_calls(&self) -> [u32; 2] {
-        if self.round.is_none() { FIRST } else { DECIDING }
-    }
-
     /// The way of calling for which the next call is timed.
     pub(crate) fn timed(&self) -> Timed {
-        let [in_row, _] = self.timed_calls();
+        let [in_row, _] = self.timed;
         match self.calls {
             0 => Timed::Not,
             call if call <= in_row => Timed::InRow,
@@ -128,7 +131,7 @@ impl Trial {
         }
     }
 
-    /// Notes the time of a call. Returns this rank's times at the end of a round, on which the ranks agree next.
+    /// Records the time of a call. Returns this rank's times at the end of a round, on which the ranks agree next.
     pub(crate) fn add(&mut self, time: Duration) -> Option<Vec<u64>> {
         let time = u64::try_from(time.as_nanos()).map_or(MAX_NS, |ns| ns.min(MAX_NS));
         let timed = self.timed();
@@ -139,7 +142,7 @@ impl Trial {
             Timed::AfterSkew(_) => own[1] += time,
         }
         self.calls += 1;
-        if self.calls <= self.timed_calls().iter().sum() {
+        if self.calls <= self.timed.iter().sum() {
             return None;
         }
         self.calls = 0;
@@ -151,25 +154,37 @@ impl Trial {
         Some(self.tried.iter().flat_map(|tried| tried.own).collect())
     }
 
-    /// Ends a round with the longest times of any rank. Returns the number of the choice that is taken after the last
-    /// round.
+    /// Ends a round with the longest times of any rank. After the last round, returns the number of the winning choice.
     pub(crate) fn agree(&mut self, longest: &[u64]) -> Option<usize> {
         for (tried, longest) in self.tried.iter_mut().zip(longest.chunks_exact(2)) {
             tried.own = [0; 2];
-            tried.rounds.iter_mut().zip(longest).for_each(|(rounds, longest)| rounds.push(*longest));
+            for way in [0, 1] {
+                tried.rounds[way].push(longest[way] / u64::from(self.timed[way]));
+            }
+        }
+        let calls = |way: usize| {
+            let time =
+                self.tried.first().and_then(|default| default.rounds[way].last()).map_or(1, |time| *time.max(&1));
+            (TURN_NS / time).clamp(1, DECIDING[way].into()) as u32
+        };
+        self.timed = [calls(0), calls(1)];
+        if !self.checks && self.round.is_some_and(|round| round > 0) {
+            // The second longest time of a choice only grows, and the second shortest of the default only shrinks.
+            let default = self.tried[0].clone();
+            self.tried.retain(|tried| tried.number == 0 || (0..2).any(|way| tried.is_below(&default, way)));
         }
         let (default, others) = self.tried.split_first()?;
         let sum = |tried: &Tried| tried.ratios(default).iter().sum::<f64>();
         let Some(round) = &mut self.round else {
-            let mut left: Vec<&Tried> = others.iter().filter(|tried| sum(tried) <= 2.0 * MUCH).collect();
+            let mut left: Vec<&Tried> = others.iter().filter(|tried| sum(tried) <= 2.0 * MAX_FINALIST_TIME).collect();
             left.sort_by(|a, b| sum(a).total_cmp(&sum(b)));
-            let left = left.iter().take(LEFT).map(|tried| tried.number);
+            let left = left.iter().take(MAX_FINALISTS).map(|tried| tried.number);
             self.tried = [0].into_iter().chain(left).map(Tried::new).collect();
             self.round = Some(0);
             return (self.tried.len() == 1).then_some(0);
         };
         *round += 1;
-        if *round < ROUNDS {
+        if *round < ROUNDS && !others.is_empty() {
             return None;
         }
         let checks = self.checks;
@@ -192,8 +207,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a trial with a time for each call, by number of the choice, what it is timed for, and number of the call;
-    /// returns the choice that is taken, and the calls that it took.
+    /// Runs a trial with a time for each call, by number of the choice, its way of calling, and number of the call;
+    /// returns the winning choice, and the number of calls.
     fn run(mut trial: Trial, mut time: impl FnMut(usize, Timed, u32) -> u64) -> (usize, u32) {
         for call in 0.. {
             let time = time(trial.choice(), trial.timed(), call);
@@ -209,8 +224,17 @@ mod tests {
     fn a_faster_choice_is_taken_and_slow_ones_make_one_round() {
         let (choice, calls) = run(Trial::new(10), |number, _, _| if number == 7 { 100 } else { 1000 });
         assert_eq!((choice, calls <= most_calls(10)), (7, true));
-        // None is near the default.
+        // No choice comes near the default, so the trial ends early.
         assert_eq!(run(Trial::new(10), |number, _, _| if number == 0 { 100 } else { 1000 }), (0, 50));
+    }
+
+    #[test]
+    fn long_calls_and_clear_decisions_make_few_calls() {
+        // In the deciding rounds, choices 1 and 2 come near the default, and stay above it.
+        let time = |number: usize| if number < 3 { 1000 + 100 * number as u64 } else { 10_000 };
+        assert_eq!(run(Trial::new(10), |number, _, _| time(number)), (0, 50 + 2 * 8 * 3));
+        let (choice, calls) = run(Trial::new(10), |number, _, _| 1_000_000 * (10 - u64::from(number == 4)));
+        assert_eq!((choice, calls), (4, 50 + 2 * 3 * 4 + 3 * 3 * 2));
     }
 
     #[test]
@@ -228,7 +252,7 @@ mod tests {
         };
         assert_eq!(run(Trial::new(2), |number, timed, _| time(number, timed)).0, 0);
         assert_eq!(run(Trial::check(1), |number, timed, _| time(number, timed)).0, 0);
-        // It is better after a skew, and as good in a row.
+        // Choice 1 is better after a skew, and as good back to back.
         let time = |number, timed| if (number, timed) == (1, Timed::InRow) { 1000 } else { 1000 - 400 * number as u64 };
         assert_eq!(run(Trial::new(2), |number, timed, _| time(number, timed)).0, 1);
     }
@@ -254,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// The times of all choices are as noisy: the default takes `base` at least, others more.
+        /// The times of all choices are equally noisy: the default takes at least `base`, the others more.
         #[test]
         fn a_default_that_is_the_fastest_is_never_displaced(
             noise in proptest::collection::vec(0u64..40, 400),

@@ -1,14 +1,14 @@
-//! The choices of a team for classes of calls: which call takes which algorithm, and what its ranks have agreed upon.
+//! The choices of a team for classes of calls: which algorithm each class uses, as agreed by the team's ranks.
 //!
-//! A class begins with the choice of the selection. After some blocking calls it is [tried](super::trial)
-//! by measurement, if the job confirms choices ([`Tuning::confirms`]) and the user has not chosen; but not where ranks
-//! share processors, since a few calls there measure the kernel's scheduler. A choice other than the default, of an
-//! earlier job or of this one, is checked by a trial against the default, at first soon and then at growing intervals; one
-//! that is slower is dropped. If a rank has waited for a processor during a trial, it changes nothing and is made again
-//! later.
+//! A class starts with the choice of the selection. After some blocking calls it is [tried](super::trial) by
+//! measurement, if the job confirms choices ([`Tuning::confirms`]) and the user has not chosen; but not if ranks share
+//! processors, since a few calls would then measure the kernel's scheduler. A choice other than the default, from an
+//! earlier job or this one, is checked by a trial against the default, at first soon and then at growing intervals; a
+//! choice that is slower is dropped. If a rank has waited for a processor during a trial, the trial changes nothing and
+//! is repeated later.
 //!
-//! All ranks make the same calls of a team in the same order, so they try the same choice in the same call. They agree in
-//! an allreduce of the times and loads at the end of each round of a trial. A call that fails counts as a slow one, also
+//! All ranks make the same calls of a team in the same order, so they try the same choice in the same call. They agree
+//! in an allreduce of the times and loads at the end of each round of a trial. A failed call counts as a slow one, also
 //! at ranks at which it has not failed. A call that is refused for its arguments does not count. If ranks have made
 //! different calls, later ones may be a `Mismatch`.
 
@@ -27,17 +27,17 @@ use crate::coll::team::members::Members;
 use crate::job::Job;
 use crate::load::{Load, Measuring};
 
-/// Blocking calls of a class before its first trial: when short data is in use.
+/// Number of blocking calls of a class before its first trial: short data is in use by then.
 const CALLS_BEFORE: u64 = 6;
-/// Blocking calls after a trial before the next one, and the factor by which this interval grows each time.
+/// Number of blocking calls after a trial before the next one, and the factor by which this interval grows each time.
 const INTERVAL: u64 = 4096;
 const GROWS: u64 = 16;
-/// Numbers of choices that no run has: that of a class whose trial is due, and of one that is tried no more.
+/// Choice numbers that no run has: that of a class whose trial is due, and that of a class that is tried no more.
 const DUE: usize = usize::MAX;
 const FINAL: usize = usize::MAX - 1;
 
 /// Rules and models of a job for the selection.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Tuning {
     selection: OnceCell<Selection>,
     user: Rules,
@@ -49,12 +49,12 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// The selection by rules of the user and the table.
+    /// The selection by the user's rules and the table.
     pub(crate) fn new(user: Rules) -> Self {
         Self { user, ..Self::default() }
     }
 
-    /// Adds what all ranks know of the network. Blocking calls confirm choices from now on.
+    /// Adds what all ranks have measured of the network. Blocking calls confirm choices from now on.
     pub(crate) fn begin(&self, measured: Rules, model: Option<PLogP>) {
         let selection = Selection { user: self.user.clone(), measured, model };
         self.confirms.set(self.selection.set(selection).is_ok());
@@ -81,24 +81,24 @@ impl Tuning {
 #[derive(Debug)]
 pub(super) struct Watched {
     class: Class,
-    /// The first is the default: what a call does without measurements.
+    /// The first is the default: the choice that calls use without measurements.
     choices: RefCell<Vec<Choice>>,
     /// Number of the choice of the next blocking call, [`DUE`] or [`FINAL`].
-    now: Cell<usize>,
-    /// Number of the choice outside trials, also that of calls that do not block meanwhile.
+    current: Cell<usize>,
+    /// Number of the choice that calls outside trials use; during a trial, also nonblocking calls.
     usual: Cell<usize>,
     /// Whether that choice was measured, so that the next trial checks it.
     is_measured: Cell<bool>,
-    /// Blocking calls until the next trial; 0 if one is due or in progress.
+    /// Number of blocking calls until the next trial; 0 if one is due or in progress.
     left: Cell<u64>,
-    /// Blocking calls between the next trial and the one after it.
+    /// Number of blocking calls between the next trial and the one after it.
     interval: Cell<u64>,
-    /// The trial, and its load, which is not that of the simulated time.
+    /// The trial in progress, and its load, which is not measured in simulated time.
     trial: RefCell<Option<(Trial, Option<Measuring>)>>,
 }
 
 impl Watched {
-    /// A class whose calls have the choice `selected`.
+    /// A class whose calls use the choice `selected`.
     fn new(class: Class, default: Choice, (selected, origin): (Choice, Origin)) -> Self {
         let is_default = selected.to_string() == default.to_string();
         let is_final = match origin {
@@ -111,7 +111,7 @@ impl Watched {
         Self {
             class,
             choices: RefCell::new(if is_default { vec![default] } else { vec![default, selected] }),
-            now: Cell::new(if is_final { FINAL } else { usual }),
+            current: Cell::new(if is_final { FINAL } else { usual }),
             usual: Cell::new(usual),
             is_measured: Cell::new(origin == Origin::Measurement),
             left: Cell::new(CALLS_BEFORE),
@@ -121,10 +121,10 @@ impl Watched {
     }
 
     fn is_final(&self) -> bool {
-        self.now.get() == FINAL
+        self.current.get() == FINAL
     }
 
-    /// Begins the trial that is due, with more choices if none was measured yet.
+    /// Begins the trial that is due; includes the further choices `more` if none was measured yet.
     fn begin(&self, more: impl FnOnce() -> Vec<Choice>, job: &Job) {
         let mut choices = self.choices.borrow_mut();
         let trial = if self.is_measured.get() {
@@ -136,11 +136,11 @@ impl Watched {
                 }
             }
             if choices.len() == 1 {
-                return self.now.set(FINAL);
+                return self.current.set(FINAL);
             }
             Trial::new(choices.len())
         };
-        self.now.set(trial.choice());
+        self.current.set(trial.choice());
         let is_simulated = job.bootstrap.borrow().kind() == SIMULATION;
         let measuring = (!is_simulated).then(|| Measuring::begin(job.device().now()));
         *self.trial.borrow_mut() = Some((trial, measuring));
@@ -151,7 +151,7 @@ impl Watched {
     fn count(&self) {
         self.left.set(self.left.get() - 1);
         if self.left.get() == 0 {
-            self.now.set(DUE);
+            self.current.set(DUE);
         }
     }
 
@@ -159,7 +159,7 @@ impl Watched {
         let mut trial = self.trial.borrow_mut();
         let (trial, measuring) = trial.as_mut()?;
         let times = trial.add(time);
-        self.now.set(trial.choice());
+        self.current.set(trial.choice());
         let load = || measuring.map_or(Load::default(), |measuring| measuring.load(job.device().now()));
         let load = || load().thousandths().checked_add(1).unwrap_or(0);
         times.map(|times| [&times[..], &[u64::from(load())]].concat())
@@ -169,27 +169,27 @@ impl Watched {
         let mut trial = self.trial.borrow_mut();
         let (Some((running, _)), Some((load, times))) = (trial.as_mut(), longest.split_last()) else { return false };
         let taken = running.agree(times);
-        self.now.set(running.choice());
+        self.current.set(running.choice());
         let Some(taken) = taken else { return false };
         *trial = None;
         let load = Load::of(u32::try_from(*load).ok().and_then(|load| load.checked_sub(1)).unwrap_or(u32::MAX));
         let rule = Rule::of_class(&self.class, self.choices.borrow()[taken].clone());
         if load.is_heavy() {
-            tracing::info!("not measured: {rule}; a rank waited for a processor for {load} of the time");
+            tracing::info!("not measured: {rule}; a rank spent {load} of the time waiting for a processor");
         } else {
             self.usual.set(taken);
             self.is_measured.set(true);
             tuning.add(rule, load);
         }
         let is_final = !load.is_heavy() && taken == 0;
-        self.now.set(if is_final { FINAL } else { self.usual.get() });
+        self.current.set(if is_final { FINAL } else { self.usual.get() });
         self.left.set(self.interval.get());
         self.interval.set(self.interval.get().saturating_mul(GROWS));
         true
     }
 }
 
-/// The class of a call, and the number of the choice that makes it.
+/// The class of a call, and the number of the choice that the call uses.
 #[derive(Clone, Debug)]
 pub(super) struct Tried {
     watched: Rc<Watched>,
@@ -200,8 +200,8 @@ impl Tried {
     /// Whether the next call of the class has this choice.
     #[inline]
     pub(super) fn is_current(&self, blocks: bool) -> bool {
-        let Watched { now, usual, .. } = &*self.watched;
-        if blocks { now.get() == self.number } else { usual.get() == self.number && now.get() != FINAL }
+        let Watched { current, usual, .. } = &*self.watched;
+        if blocks { current.get() == self.number } else { usual.get() == self.number && current.get() != FINAL }
     }
 
     /// Counts a blocking call; returns whether it belongs to a trial.
@@ -219,35 +219,34 @@ impl Tried {
         self.watched.trial.borrow().as_ref().map_or(Timed::Not, |(trial, _)| trial.timed())
     }
 
-    /// Notes the time of a call of the trial. Returns this rank's times and load at the end of a round, on which the ranks
-    /// agree next.
+    /// Records the time of a call of the trial. Returns this rank's times and load at the end of a round, on which the
+    /// ranks agree next.
     pub(super) fn add(&self, job: &Job, time: Duration) -> Option<Vec<u64>> {
         self.watched.add(job, time)
     }
 
-    /// Ends a round with the longest times and the heaviest load of any rank. Returns whether the trial is over.
+    /// Ends a round with the longest times and the heaviest load of any rank. Returns whether the trial has ended.
     pub(super) fn agree(&self, tuning: &Tuning, longest: &[u64]) -> bool {
         self.watched.agree(tuning, longest)
     }
 }
 
 /// A choice for a call.
-#[derive(Debug)]
 pub(super) struct Decision {
     pub(super) choice: Choice,
-    /// The class, unless it has this choice for good.
+    /// The class; `None` if it has only this choice.
     pub(super) tried: Option<Tried>,
 }
 
 /// The classes of a team.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Tuner {
     classes: RefCell<FxHashMap<Class, Rc<Watched>>>,
 }
 
 impl Tuner {
-    /// Decides which algorithm makes a call for which none is given. `None` for a call that is never tried: of blocks that
-    /// differ, of a reduction that does not commute, or of a job that does not confirm choices.
+    /// Decides which algorithm makes a call that names none. `None` for a call that is never tried: with blocks of
+    /// different lengths, with a reduction that does not commute, or in a job that does not confirm choices.
     pub(super) fn decide(
         &self,
         job: &Job,
@@ -267,11 +266,11 @@ impl Tuner {
         let (class, selection) = (Class::of(&call, &facts), tuning.selection());
         let new = || Rc::new(Watched::new(class, row(&call, &facts).1, selection.select(&call, &facts)));
         let watched = Rc::clone(self.classes.borrow_mut().entry(class).or_insert_with(new));
-        if blocks && watched.now.get() == DUE {
+        if blocks && watched.current.get() == DUE {
             watched.begin(|| candidates(&call, &facts, selection.model.as_ref()), job);
         }
         let is_final = watched.is_final();
-        let number = if blocks && !is_final { watched.now.get() } else { watched.usual.get() };
+        let number = if blocks && !is_final { watched.current.get() } else { watched.usual.get() };
         // Another call of the class may have another root or be in place.
         let choice = watched.choices.borrow().get(number).filter(|choice| choice.applies(&call, &facts)).cloned();
         let choice = choice.unwrap_or_else(|| selection.select(&call, &facts).0);
@@ -286,7 +285,7 @@ mod tests {
     use crate::coll::selection::Facts;
     use crate::sim::{Interface, Network, Simulation};
 
-    /// A class of broadcasts, whose default is binomial, with a choice of an earlier job.
+    /// A class of broadcasts, whose default is binomial, with a stored choice of an earlier job.
     fn stored() -> Watched {
         let choice = |name| Choice::parse(Operation::Broadcast, name).unwrap();
         let call = Call { elements: 8, ..Call::new(Operation::Broadcast, 0, 4) };
@@ -294,7 +293,7 @@ mod tests {
         Watched::new(class, choice("binomial"), (choice("flat"), Origin::Measurement))
     }
 
-    /// Makes the trial of a class that is due, with a time for each choice and an encoded load; returns the rules.
+    /// Runs the trial of a class that is due, with a time for each choice and an encoded load; returns the rules.
     fn tried(watched: &Watched, times: [u64; 2], load: u64) -> String {
         let tuning = Tuning::default();
         *watched.trial.borrow_mut() = Some((Trial::check(1), None));
@@ -313,11 +312,11 @@ mod tests {
     fn a_stored_choice_stays_while_it_is_fast_and_is_dropped_when_it_is_slow() {
         let watched = stored();
         (0..CALLS_BEFORE).for_each(|_| watched.count());
-        assert_eq!(watched.now.get(), DUE);
+        assert_eq!(watched.current.get(), DUE);
         assert_eq!(tried(&watched, [1000, 900], 1), "broadcast 4 8-15 4x1 flat(1)\n");
-        assert_eq!((watched.now.get(), watched.left.get()), (1, INTERVAL));
+        assert_eq!((watched.current.get(), watched.left.get()), (1, INTERVAL));
         (0..INTERVAL).for_each(|_| watched.count());
-        assert_eq!(watched.now.get(), DUE);
+        assert_eq!(watched.current.get(), DUE);
         assert_eq!(tried(&watched, [1000, 1100], 1), "broadcast 4 8-15 4x1 binomial(1)\n");
         assert!(watched.is_final() && watched.usual.get() == 0);
     }
@@ -326,15 +325,15 @@ mod tests {
     fn trials_on_loaded_processors_change_and_store_nothing() {
         let watched = stored();
         assert_eq!(tried(&watched, [1000, 1100], 1 + 400), "");
-        assert_eq!((watched.now.get(), watched.usual.get(), watched.left.get()), (1, 1, INTERVAL));
-        // It is made again, later each time.
+        assert_eq!((watched.current.get(), watched.usual.get(), watched.left.get()), (1, 1, INTERVAL));
+        // The trial is repeated, after a longer interval each time.
         assert_eq!(tried(&watched, [1000, 1100], 1 + 400), "");
         assert_eq!(watched.left.get(), INTERVAL * GROWS);
         assert_eq!(tried(&watched, [1000, 1100], 0), "broadcast 4 8-15 4x1 binomial(1)\n");
     }
 
-    /// Makes barriers by messages on a simulated network; returns what was measured at each rank. Every rank computes for
-    /// another time before each call.
+    /// Makes barriers by messages on a simulated network; returns what each rank has measured. Every rank computes for
+    /// a different time before each call.
     fn barriers(seed: u64, calls: u64, rules: &str) -> Vec<String> {
         let network = Network { interface: Interface::log_p(1000.0, 100.0, 200.0), ..Network::default() };
         let run = Simulation::new(5).seed(seed).network(network).run(|job| {
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ranks_agree_whenever_they_come() {
+    fn all_ranks_agree_in_any_order_of_arrival() {
         for seed in 0..20 {
             let measured = barriers(seed, 300, "");
             assert!(measured.iter().all(|rules| rules == &measured[0]), "seed {seed}: {measured:?}");

@@ -3,16 +3,15 @@
 use std::rc::Rc;
 
 /// The ranks of a team, seen from one of them.
-#[derive(Debug)]
 pub(crate) struct Members {
     /// Ranks of the job, in team order.
     pub(crate) ranks: Rc<[u32]>,
     /// This rank's number in the team.
     pub(crate) me: usize,
-    /// Whether all of them share memory.
+    /// Whether all members share memory.
     pub(crate) one_node: bool,
-    /// The node of each, as in [`Call::nodes`](crate::coll::operation::Call::nodes); empty unless there are several nodes, and
-    /// several ranks on one of them.
+    /// The node of each member, as in [`Call::nodes`](crate::coll::operation::Call::nodes); empty unless there are
+    /// several nodes, and several members on one of them.
     pub(crate) nodes: Box<[u32]>,
 }
 

@@ -1,5 +1,5 @@
-//! Barrier by signal cells in two levels: the ranks of each node check in at its lowest rank over a tree, these leaders
-//! disseminate, and release the ranks of their nodes. The signals within a node use an array of their own, whose memory the
+//! Barrier by signal cells in two levels: the ranks of each node report to its lowest rank over a tree, these leaders
+//! disseminate, and release the ranks of their nodes. The signals within a node use a separate array, whose memory the
 //! ranks of the node map if the device can.
 
 use super::Team;
@@ -11,28 +11,27 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::signal::{Pace, SignalArray, marked};
 
 /// The signals of a rank of a team within its node, and the leaders of all nodes.
-#[derive(Debug)]
 pub(super) struct NodeSignals {
     signals: SignalArray,
-    /// Ranks on the node.
+    /// Team rank, on the same node, of this rank's parent in the tree.
     parent: Option<usize>,
     children: Vec<usize>,
-    /// Ranks of the team.
+    /// Team ranks of the leaders.
     leaders: Vec<usize>,
     /// The number of this rank's node.
     node: usize,
-    /// Keeps the context of the node's ranks in use.
+    /// Keeps the context of the node's team allocated.
     _team: Team,
 }
 
-/// Makes the signals within the nodes of a team with several nodes; `flat` says whether the tree of a node is flat.
+/// Makes the signal arrays within the nodes of a team with several nodes; `flat` selects a flat tree within each node.
 /// `None` at all ranks if one has no memory for them. Collective; no rank returns before all have called it. Messages:
 /// those of a [split](Team::split), of two allgathers within the node, and of an allreduce.
 ///
 /// # Errors
 /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
 pub(super) fn make(team: &Team, flat: bool) -> Result<Option<NodeSignals>> {
-    const OP: &str = "make the signals of a node";
+    const OP: &str = "make the signal arrays of a node";
     let nodes = &team.membership().nodes;
     let node = nodes[team.rank()];
     let on_node = team.split(Some(node), 0)?;
@@ -43,7 +42,7 @@ pub(super) fn make(team: &Team, flat: bool) -> Result<Option<NodeSignals>> {
     let signals = match signals {
         Err(e) if e.kind() == ErrorKind::PeerLost => return Err(e),
         Err(e) => {
-            tracing::debug!("team {} continues with messages: {e}", team.context());
+            tracing::debug!("team {} falls back to messages, without signal arrays: {e}", team.context());
             return Ok(None);
         }
         Ok(_) if failed => return Ok(None),

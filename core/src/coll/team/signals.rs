@@ -13,8 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::signal::{LINE, RemoteCells, SHARES_CORE, SignalArray, short};
 
 impl SignalArray {
-    /// Makes a signal array, collectively over `team`. Each rank has three lines for each peer, `words` published words
-    /// (a line each), and one more line. Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
+    /// Makes a signal array, collectively over `team`. Each rank has three cache lines for each peer, `words` published
+    /// words (one line each), and one more line. Memory: `64 * (3 * P + words + 1)` bytes per rank. Messages: two
+    /// allgathers.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
@@ -30,8 +31,8 @@ impl SignalArray {
         Self::make(team, words, 0, account)
     }
 
-    /// Like [`new`](Self::new), without words but, in a team of up to 16 ranks, with the lines for [short data](short), which take
-    /// 16,640 bytes a rank.
+    /// Like [`new`](Self::new), without words; in a team of up to 16 ranks with the lines for [short data](short),
+    /// which take 16,640 bytes per rank.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -46,7 +47,7 @@ impl SignalArray {
         let bytes = lines.and_then(|lines| lines.checked_mul(LINE)).filter(|bytes| isize::try_from(*bytes).is_ok());
         let own = bytes.ok_or_else(|| {
             let e = Error::new(ErrorKind::BadArgument, "make a signal array").rank(job.rank());
-            e.cause(format!("{words} words of a cache line each exceed the address space"))
+            e.cause(format!("a signal array of {words} cache lines exceeds the address space"))
         });
         let wanted = bytes.unwrap_or_default();
         let one_node = team.is_on_one_node();
@@ -86,20 +87,21 @@ impl SignalArray {
             arrivals,
             shorts,
         };
-        // The same on every rank, since all ranks check the same words.
+        // The result is the same on every rank, since all ranks check the same words.
         signals.mapped = !signals.remotes.is_made_later() && (0..size).all(|rank| signals.last_line(rank).is_some());
         if !signals.mapped {
             // If some ranks cannot map the words, all access them through the device, which makes their atomics
             // coherent.
             signals.remotes.all_mut().iter_mut().for_each(|remote| remote.mapped = None);
         }
-        // A counter does not show which rank is missing.
+        // A counter does not show which rank has not arrived.
         signals.oversubscribed = size > 2
             && signals.mapped
             && signals.job.bill().is_none()
             && (0..size)
                 .filter_map(|rank| signals.last_line(rank))
-                // Relaxed: stored by its owner before the exchange of the keys, whose messages order the two.
+                // Relaxed: stored by the word's owner before the exchange of the keys, whose messages order the store
+                // before this load.
                 .any(|l| l[SHARES_CORE].load(Ordering::Relaxed) != 0);
         Ok(signals)
     }

@@ -13,7 +13,7 @@ use crate::signal::{MARK_BITS, SignalArray};
 use crate::wire::{Reader, Writer};
 
 /// Number of barriers, or collectives, for which a team uses messages before it makes its signal array. Making the
-/// array takes longer than a few of these and needs memory, and many teams are used for only a few collectives.
+/// array takes memory and more time than a few of these, and many teams are used for only a few collectives.
 const BY_MESSAGES: u64 = 4;
 
 impl Team {
@@ -38,7 +38,7 @@ impl Team {
         match self.make_signals() {
             // The error has the same kind at all ranks.
             Err(e) if matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit | ErrorKind::Forbidden) => {
-                tracing::debug!("team {} continues with messages: {e}", self.context());
+                tracing::debug!("team {} falls back to messages, without signal arrays: {e}", self.context());
                 self.inner.no_signals.set(true);
                 Ok(())
             }
@@ -58,8 +58,8 @@ impl Team {
         Ok(self.inner.signals.get().filter(|signals| signals.has_short()))
     }
 
-    /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank in this team; a
-    /// rank that gives `None` gets `None`. Collective; one allgather of 13 bytes a rank, ⌈log2 P⌉ messages.
+    /// Splits the team: ranks that pass the same color form a team, ordered by `key` and then by rank in this team; a
+    /// rank that passes `None` gets `None`. Collective; one allgather of 13 bytes per rank, ⌈log2 P⌉ messages.
     ///
     /// # Errors
     /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
@@ -95,8 +95,8 @@ impl Team {
         })
     }
 
-    /// The team of the given ranks of this one, in this order; `None` at ranks that are not among them.
-    /// Collective over this team; all give the same list.
+    /// The team of the given ranks of this team, in this order; `None` at ranks that are not listed. Collective over
+    /// this team; all ranks pass the same list.
     ///
     /// ```
     /// use farside_core::Job;
@@ -110,7 +110,7 @@ impl Team {
     /// ```
     ///
     /// # Errors
-    /// `NoSuchRank`; `BadArgument` for a rank given twice; those of [`split`](Self::split).
+    /// `NoSuchRank`; `BadArgument` for a rank listed twice; those of [`split`](Self::split).
     #[track_caller]
     pub fn subteam(&self, ranks: &[usize]) -> Result<Option<Team>> {
         located(|| {
@@ -120,7 +120,7 @@ impl Team {
                     return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(*r));
                 }
                 if ranks[..i].contains(r) {
-                    return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {r} twice")));
+                    return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {r} is listed twice")));
                 }
             }
             let place = ranks.iter().position(|r| *r == self.rank());
@@ -128,9 +128,9 @@ impl Team {
         })
     }
 
-    /// Splits the team by nodes: returns the team of the ranks that share memory with this one, including itself, in
-    /// the order of this team. Windows of such a team are mapped. Over verbs alone every rank is in a team of its own.
-    /// Collective, like [`split`](Self::split).
+    /// Splits the team by nodes: returns the team of the ranks that share memory with this rank, including this rank,
+    /// in the order of this team. Windows of such a team are mapped. If verbs is the only device, every rank is in a
+    /// team of its own. Collective, like [`split`](Self::split).
     ///
     /// # Errors
     /// The errors of [`split`](Self::split).
@@ -148,21 +148,21 @@ impl Team {
 
     /// Waits until every rank of the team has called it.
     ///
-    /// On a network with a [barrier in its switch](crate::device::Capabilities::switch) that takes less time than
-    /// signals between as many nodes, the first barrier of a team takes an id of the switch, and each further one is a
-    /// message of every rank to the switch and one back, unless `FARSIDE_COLL` fixes another algorithm. If no id is
-    /// free, and on other networks, signals are used: those of the team's signal array, ⌈log2 P⌉ a rank
-    /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). In a team of N nodes of which
-    /// one has several ranks, unless `FARSIDE_COLL` fixes another algorithm, it is a barrier in two levels: two signals
-    /// between a rank and another one of its node, and ⌈log2 N⌉ of a leader of each node between nodes.
+    /// On a network with an [in-switch barrier](crate::device::Capabilities::switch) that takes less time than signals
+    /// between as many nodes, the first barrier of a team allocates a group id of the switch, and each further barrier
+    /// takes one message of every rank to the switch and one back, unless `FARSIDE_COLL` fixes another algorithm. If no
+    /// id is free, and on other networks, signals are used: those of the team's signal array, ⌈log2 P⌉ per rank
+    /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). In a team of N nodes, at least
+    /// one of which has several ranks, the barrier has two levels unless `FARSIDE_COLL` fixes another algorithm: two
+    /// signals between a rank and its parent on the node, and ⌈log2 N⌉ signals of each node's leader to other nodes.
     ///
     /// The first four barriers of a team other than the world use messages, and the next one makes the signal array
     /// with two allgathers; in two levels, one more barrier makes the arrays within nodes with a [split](Self::split),
     /// an allreduce, and two allgathers of each node. If a rank has no memory for an array, all barriers use messages.
     ///
     /// # Errors
-    /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one; the barrier in the switch
-    /// finds only the latter; `Freed` after the end of the job; `InCallback`.
+    /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one; the in-switch barrier
+    /// detects only the latter; `Freed` after the end of the job; `InCallback`.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         located(|| {
@@ -184,7 +184,7 @@ impl Team {
                 let run = |number, mark| coll::barrier_dissemination::run(self, signals, number, mark);
                 return self.signal_barrier(signals.is_oversubscribed(), run);
             }
-            if self.goes_by_messages() {
+            if self.uses_messages() {
                 return execute::barrier(self);
             }
             self.make_signals_if_there_is_memory()
@@ -192,13 +192,13 @@ impl Team {
     }
 
     /// Whether the next barrier of a team without a signal array uses messages.
-    fn goes_by_messages(&self) -> bool {
+    fn uses_messages(&self) -> bool {
         let number = self.inner.barriers.get() + 1;
         self.inner.barriers.set(number);
         number <= BY_MESSAGES || self.inner.no_signals.get()
     }
 
-    /// Makes a barrier in two levels: with signals if the leaders disseminate, as soon as the team has its signal array
+    /// Runs the two-level barrier: with signals if the leaders disseminate, as soon as the team has its signal array
     /// and those of its nodes.
     fn two_level_barrier(&self, choice: &Choice) -> Result<()> {
         let super::Inner { signals, on_node: within, .. } = &*self.inner;
@@ -210,7 +210,7 @@ impl Team {
             return execute::barrier_by(self, choice);
         }
         if signals.get().is_none() {
-            if self.goes_by_messages() {
+            if self.uses_messages() {
                 return execute::barrier_by(self, choice);
             }
             return self.make_signals_if_there_is_memory();
@@ -220,7 +220,7 @@ impl Team {
         Ok(())
     }
 
-    /// The algorithm in two levels, if the selection chooses one for barriers; the same at all ranks.
+    /// The two-level algorithm, if the selection chooses one for barriers; the same at all ranks.
     fn two_level_choice(&self) -> Option<Choice> {
         let nodes = &self.membership().nodes;
         if nodes.is_empty() {
@@ -233,7 +233,7 @@ impl Team {
         two_level::is(choice.algorithm).then_some(choice)
     }
 
-    /// Waits until all ranks of the world team have reached the end of the job, whatever they have called before.
+    /// Waits until all ranks of the world team have reached the end of the job, whatever calls they have made before.
     pub(crate) fn end_barrier(&self) -> Result<()> {
         let number = self.inner.end_barriers.get() + 1;
         self.inner.end_barriers.set(number);
@@ -243,10 +243,10 @@ impl Team {
             .map_or(Ok(()), |signals| coll::barrier_dissemination::end_barrier(self, signals, number))
     }
 
-    /// Makes a barrier with signals: calls `run` with the barrier's number and this rank's mark. The signals do not
-    /// carry the number of the call, so their marks tell how many collectives with messages the ranks have made before
-    /// it, modulo the range of a mark, which is small if the team [is oversubscribed](Self::is_oversubscribed). Fails
-    /// if this number is not the same at all ranks.
+    /// Runs a barrier with signals: calls `run` with the barrier's number and this rank's mark. Signals do not contain
+    /// the number of the call, so the mark encodes how many collectives with messages the rank has made before the
+    /// barrier, modulo the range of a mark, which is small if the team [is oversubscribed](Self::is_oversubscribed).
+    /// Fails if the marks of the ranks differ.
     #[inline]
     fn signal_barrier(&self, is_oversubscribed: bool, run: impl Fn(u64, u16) -> Result<u16>) -> Result<()> {
         if let Some(bill) = self.job().bill() {
@@ -262,7 +262,7 @@ impl Team {
     fn differ(&self) -> Error {
         let (e, made) = (Error::new(ErrorKind::Mismatch, "barrier").rank(self.job().rank()), self.calls().made());
         e.cause(format!(
-            "this rank has made {made} collective calls on the team before this one, and other ranks more or fewer"
+            "this rank has made {made} collective calls on the team before this barrier, other ranks more or fewer"
         ))
     }
 }

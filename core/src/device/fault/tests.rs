@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Damages every kind of operation once and checks that the damage shows, over one device and over a route of two.
+//! Injects a fault into every kind of operation once and checks that it has an effect, over one device and over a
+//! multidevice of two.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ unsafe fn add(_: u32, target: *mut u8, operand: *const u8, result: *mut u8, byte
     true
 }
 
-/// The setting that damages this operation.
+/// The setting that injects a fault into this operation.
 fn damage(operation: &Operation<'_>) -> &'static str {
     match operation {
         Operation::Transfer(Transfer { write: true, .. }) | Operation::List { send: true, .. } => "drop-put",
@@ -53,8 +54,8 @@ struct Ranks {
 type Effect = ([u64; 4], [u64; 2], usize);
 
 impl Ranks {
-    /// Over loopback if `peer` is `None`, otherwise over a route to rank 1 on another node or to rank 2 on the same
-    /// node.
+    /// Over loopback if `peer` is `None`, otherwise over a multidevice to rank 1 on another node or to rank 2 on the
+    /// same node.
     fn new(peer: Option<u32>, damage: &str) -> Self {
         let hub = Hub::new(3);
         let devices = match peer {
@@ -165,7 +166,7 @@ fn each_kind_of_operation_is_damaged_once_and_that_shows() {
 }
 
 #[test]
-fn write_comes_twice_or_after_its_notification() {
+fn write_arrives_twice_or_after_its_notification() {
     let source = [9u64];
     let from = [Block::of(source.as_ptr().cast(), 8)];
     for (peer, damage) in PEERS.into_iter().flat_map(|peer| ["double-put:1", "early-notify:1"].map(|d| (peer, d))) {
@@ -219,7 +220,7 @@ fn atomics_on_own_memory_are_done_by_the_processor() {
 }
 
 #[test]
-fn room_for_packets_is_not_given_back_and_a_tag_is_changed() {
+fn credit_for_packets_is_not_returned_and_a_tag_is_changed() {
     let packet = ShortPacket::new([1 << 32; 6], 20);
     let sent = |origin: &dyn Device| {
         let request =

@@ -3,7 +3,7 @@
 //! the pair leaves it and continues over the next device in the table. A pair never returns to a device that it has
 //! left.
 //!
-//! Packets carry no header for this: each side counts the packets that have arrived, and the sender keeps copies of
+//! Packets have no header for this: each side counts the packets that have arrived, and the sender keeps copies of
 //! those that are not acknowledged. An empty packet announces that the next one is a [`Control`] message: an
 //! acknowledgement, or the devices that the sender has left and the number of packets that it had received when it had
 //! left them.
@@ -11,8 +11,8 @@
 //! A rank that leaves a device ends all use of it with the peer first ([`PeerCheck::Left`]), so that nothing that was
 //! sent over it takes effect later, and then announces this to the peer over the next device. The peer leaves the
 //! device too, and answers with its own announcement. When both have left the same devices, each posts again, in order:
-//! the reads and writes that have failed, the last values of signal cells, and the packets that have not arrived. New
-//! requests find the multidevice busy until then. If another device fails meanwhile, the failover starts again with the
+//! the reads and writes that have failed, the last values of signal cells, and the packets that have not arrived. Until
+//! then, posting a new request returns `Busy`. If another device fails meanwhile, the failover starts again with the
 //! next one. The peer is lost when no device is left.
 //!
 //! | operation in progress | after its device has failed |
@@ -25,20 +25,21 @@
 //! | atomic, accumulate, write before one of these | `PeerLost`: its effect is unknown |
 //! | list ([`Operation::List`]) | `PeerLost` |
 //!
-//! Later atomics and accumulates use the next device if its atomics are coherent with those of the device that was left;
-//! otherwise they end with `PeerLost`.
+//! Later atomics and accumulates use the next device if its atomics are coherent with those of the device that was
+//! left; otherwise they end with `PeerLost`.
 
 use std::cell::RefCell;
 
 use super::RouteDevice;
-use super::pairs::{Check, Control, Leaving, Pair, Waiting};
+use super::control::Control;
+use super::pairs::{Check, Leaving, Pair, Waiting};
+use super::regions::Found;
 use super::requests::{Evidence, Repeat, Requests, Signal, Tracked, UNTRACKED};
-use super::table::Connection;
 use crate::device::cell::unmarked;
 use crate::device::{Block, Event, Operation, PeerCheck, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The reason that delays the requests to a peer that are posted again.
+/// The reason why the requests that are to be posted again are delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,
@@ -57,17 +58,19 @@ impl RouteDevice {
         match leaving {
             Leaving::To(next) => {
                 let [from, to] = [device, next].map(|device| self.describe(device));
-                tracing::warn!("{from} is no longer used for rank {peer}, which is reached by {to} from now on: {why}");
+                tracing::warn!(
+                    "{from} is no longer used for rank {peer}, which is reached through {to} from now on: {why}"
+                );
                 let left = pair.borrow().left();
                 self.move_imports(peer, left);
                 if let Err(e) = self.device(device).check_peers(PeerCheck::Left(peer)) {
                     tracing::debug!("{from}: {e}");
                 }
-                self.pairs.wants(peer);
+                self.pairs.mark_due(peer);
             }
             Leaving::Last => {
-                self.tell_others(device, why);
-                self.pairs.wants(peer);
+                self.report_loss(device, why);
+                self.pairs.mark_due(peer);
             }
             Leaving::Known | Leaving::Lost => {}
         }
@@ -85,7 +88,7 @@ impl RouteDevice {
         let goes_on = |peer| matches!(self.leave_device(device, peer, e), Leaving::To(_) | Leaving::Known);
         match (e.kind(), e.blamed_number()) {
             (ErrorKind::PeerLost, Some(peer)) if self.pairs.get(peer).is_some() => goes_on(peer),
-            // The device itself, which no pair may need.
+            // The device itself has failed, but no pair may need it.
             (ErrorKind::System, None) if !self.pairs.is_empty() && !self.table.needs(device) => {
                 let peers: Vec<u32> = self.pairs.iter().map(|(peer, _)| peer).collect();
                 let uses = |peer: &u32| self.table.get(*peer).is_some_and(|c| c.common >> device & 1 == 1);
@@ -93,16 +96,16 @@ impl RouteDevice {
                 peers.into_iter().filter(uses).filter(|peer| !goes_on(*peer)).count() == 0
             }
             _ => {
-                self.tell_others(device, e);
+                self.report_loss(device, e);
                 false
             }
         }
     }
 
-    /// Reports a loss that one device has noticed to the other devices: if this rank ends because of it, the ranks that
-    /// those devices reach report the first loss.
+    /// Reports a loss that one device has detected to the other devices: if this rank ends because of it, the ranks
+    /// that those devices reach report the first loss.
     #[cold]
-    pub(super) fn tell_others(&self, number: u8, e: &Error) {
+    pub(super) fn report_loss(&self, number: u8, e: &Error) {
         if e.kind() == ErrorKind::PeerLost {
             let others = (0..).zip(&self.devices).filter(|(other, _)| *other != number);
             others.for_each(|(_, device)| _ = device.check_peers(PeerCheck::Met(e)));
@@ -116,7 +119,7 @@ impl RouteDevice {
         }
     }
 
-    /// Posts a request to a device, which is left if it has lost the peer.
+    /// Posts a request to a device; if the device has lost the peer, the pair leaves it.
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).
@@ -134,8 +137,14 @@ impl RouteDevice {
         match self.leave_device(device, peer, &e) {
             Leaving::To(_) => Ok(Posted::Busy),
             Leaving::Known => Err(e
-                .because("the operation needs this device, which has failed for this rank; others are not coherent with it")
-                .remedy("start the job again with a device in FARSIDE_DEVICES that works, or without operations that need it")),
+                .because(
+                    "the operation must use this device, which has failed for this peer: \
+                     its atomics are not coherent with other devices",
+                )
+                .remedy(
+                    "restart the job with a working device in FARSIDE_DEVICES, or without operations \
+                     that need the failed one",
+                )),
             Leaving::Last | Leaving::Lost => Err(e),
         }
     }
@@ -144,12 +153,7 @@ impl RouteDevice {
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).
-    pub(super) unsafe fn post_of_pair(
-        &self,
-        request: &WorkRequest<'_>,
-        region: u64,
-        connection: &Connection,
-    ) -> Result<Posted> {
+    pub(super) unsafe fn post_of_pair(&self, request: &WorkRequest<'_>, found: Found) -> Result<Posted> {
         let Some(pair) = self.pairs.get(request.peer) else { return Ok(Posted::Busy) };
         {
             let pair = pair.borrow();
@@ -162,10 +166,9 @@ impl RouteDevice {
         }
         let order = pair.borrow_mut().next_order();
         // SAFETY: the same contract.
-        let posted = unsafe { self.post_found(request, region, connection, Repeat::of(request, order)) }?;
+        let posted = unsafe { self.post_found(request, found, Repeat::of(request, order)) }?;
         if let (Operation::Signal { at, value }, Posted::Done | Posted::Pending) = (request.operation, posted) {
-            let (device, ..) = self.find(request.peer, region, None)?;
-            self.has_signalled(pair, device, &Signal { peer: request.peer, at, value });
+            self.has_signalled(pair, found.device, &Signal { peer: request.peer, at, value });
         }
         Ok(posted)
     }
@@ -177,8 +180,8 @@ impl RouteDevice {
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
 
-    /// Records a notification that a request carries, and drops the signals kept for its cell whose values are lower:
-    /// posted after it, they would set the cell back.
+    /// Records a notification of a request, and drops the stored signals of its cell with lower values: posted after
+    /// it, they would set the cell back.
     pub(super) fn has_notified(&self, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
         if let Some(pair) = self.pairs.get(peer) {
@@ -242,7 +245,7 @@ impl RouteDevice {
         }
         pair.borrow_mut().begun = Some(control);
         if !self.finish_control(peer)? {
-            self.pairs.wants(peer);
+            self.pairs.mark_due(peer);
         }
         // The message is lost if the device was left meanwhile.
         Ok(pair.borrow().packets == device)
@@ -261,7 +264,7 @@ impl RouteDevice {
     }
 
     /// Receives a packet of a peer; `None` if it is one of the failover protocol.
-    pub(super) fn taken<'a>(&self, device: u8, source: u32, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    pub(super) fn receive_packet<'a>(&self, device: u8, source: u32, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let Some(pair) = self.pairs.get(source) else { return Some(bytes) };
         let mut pair = pair.borrow_mut();
         let mut shown = bytes;
@@ -278,7 +281,7 @@ impl RouteDevice {
                     return None;
                 }
                 None => {
-                    tracing::warn!("rank {source} has sent an empty packet without the one that it announces");
+                    tracing::warn!("rank {source} has sent an empty packet that no packet follows");
                     return None;
                 }
             }
@@ -287,33 +290,33 @@ impl RouteDevice {
             return None;
         }
         pair.takes(device, shown.len())?;
-        if pair.owes() {
-            self.pairs.wants(source);
+        if pair.ack_is_due() {
+            self.pairs.mark_due(source);
         }
         Some(shown)
     }
 
     /// Receives a long packet of a peer; returns false if it came over a device that was left.
-    pub(super) fn takes_long(&self, device: u8, source: u32, len: usize) -> bool {
+    pub(super) fn receive_long(&self, device: u8, source: u32, len: usize) -> bool {
         let Some(pair) = self.pairs.get(source) else { return true };
         let mut pair = pair.borrow_mut();
         if pair.takes(device, len).is_none() {
             return false;
         }
-        if pair.owes() {
-            self.pairs.wants(source);
+        if pair.ack_is_due() {
+            self.pairs.mark_due(source);
         }
         true
     }
 
-    /// Records a request that is complete.
+    /// Records that a request has completed.
     #[inline]
     pub(super) fn completed(&self, tracked: &Tracked) {
         if let (Some(repeat), Some(pair)) = (&tracked.repeat, self.pairs.get(tracked.peer)) {
             let mut pair = pair.borrow_mut();
             pair.completed(tracked.devices, repeat.order);
-            // A device may notify the peer once the data of a read is here; the completion does not prove that the
-            // notification has arrived.
+            // A device may notify the peer before the data of a read has arrived; the completion does not prove that
+            // the notification has arrived.
             if let (false, None, Some((at, value))) = (repeat.transfer.write, tracked.notify, repeat.notify) {
                 pair.keep_signal(tracked.devices.trailing_zeros() as u8, at, value);
             }
@@ -322,7 +325,8 @@ impl RouteDevice {
 
     /// Queues a request that has failed, so that it is posted again.
     ///
-    /// # Errors `e` if it cannot be posted again, with a remark if its effect is unknown.
+    /// # Errors
+    /// `e` if the request cannot be posted again, with a remark if its effect is unknown.
     #[cold]
     pub(super) fn repeats(&self, tracked: Tracked, e: Error) -> Result<()> {
         let Some(pair) = self.pairs.get(tracked.peer).filter(|_| e.kind() == ErrorKind::PeerLost) else {
@@ -335,7 +339,7 @@ impl RouteDevice {
                 let at = pair.waiting.partition_point(|waiting| waiting.repeat.order < repeat.order);
                 pair.waiting.insert(at, Waiting { repeat, check: Check::Due });
                 pair.is_moving = true;
-                self.pairs.wants(tracked.peer);
+                self.pairs.mark_due(tracked.peer);
                 Ok(())
             }
             _ => Err(unknown(&e)),
@@ -360,20 +364,14 @@ impl RouteDevice {
                 }
             }
         }
-        self.pairs.wants(peer);
+        self.pairs.mark_due(peer);
     }
 
-    /// Continues requests that are posted again and announcements; returns whether there were any.
-    #[inline]
+    /// Continues repeated requests and announcements; returns whether there were any.
     pub(super) fn progress(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        if self.pairs.is_empty() || self.pairs.due.borrow().is_empty() && self.pairs.news.borrow().is_empty() {
+        if !self.pairs.is_due() {
             return Ok(false);
         }
-        self.progress_all(sink)
-    }
-
-    #[cold]
-    fn progress_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut result = Ok(());
         for (peer, devices, count) in self.pairs.news.take() {
             result = result.and(self.receive_left(peer, devices, count));
@@ -390,9 +388,9 @@ impl RouteDevice {
                         due.push(peer);
                     }
                 }
-                Ok(Progress::Busy) => self.pairs.wants(peer),
+                Ok(Progress::Busy) => self.pairs.mark_due(peer),
                 Err(e) => {
-                    self.pairs.wants(peer);
+                    self.pairs.mark_due(peer);
                     result = result.and(Err(e));
                 }
             }
@@ -408,20 +406,18 @@ impl RouteDevice {
         for device in &left {
             let name = self.device(*device).capabilities().name;
             let why = Error::new(ErrorKind::PeerLost, "check the other ranks").peer(peer).device(name);
-            let why = why.cause("the device has failed at that rank");
+            let why = why.cause("the device has failed at the peer");
             if self.leave_device(*device, peer, &why) == Leaving::Last {
                 return Err(why);
             }
         }
         pair.borrow_mut().receive_left(left.iter().fold(0, |bits, device| bits | 1 << device), count);
-        self.pairs.wants(peer);
+        self.pairs.mark_due(peer);
         Ok(())
     }
 
     fn progress_peer(&self, peer: u32, sink: &mut dyn FnMut(Event<'_>)) -> Result<Progress> {
-        let (Some(pair), Some(connection)) = (self.pairs.get(peer), self.table.get(peer)) else {
-            return Ok(Progress::Done);
-        };
+        let Some(pair) = self.pairs.get(peer) else { return Ok(Progress::Done) };
         let lost = pair.borrow().lost.as_ref().map(Error::again);
         if let Some(e) = lost {
             let waiting = std::mem::take(&mut pair.borrow_mut().waiting);
@@ -431,15 +427,15 @@ impl RouteDevice {
         if !self.finish_control(peer)? {
             return Ok(Progress::Busy);
         }
-        let (is_moving, left, must_announce, owes, received) = {
+        let (is_moving, left, must_announce, ack_is_due, received) = {
             let pair = pair.borrow();
-            (pair.is_moving, pair.left(), pair.must_announce(), pair.owes(), pair.received())
+            (pair.is_moving, pair.left(), pair.must_announce(), pair.ack_is_due(), pair.received())
         };
         if !is_moving {
-            if owes && !self.send_control(peer, Control::Received(received))? {
+            if ack_is_due && !self.send_control(peer, Control::Received(received))? {
                 return Ok(Progress::Busy);
             }
-            if owes {
+            if ack_is_due {
                 pair.borrow_mut().confirm();
             }
             return Ok(Progress::Done);
@@ -455,7 +451,7 @@ impl RouteDevice {
         if !pair.borrow_mut().settle() || self.requests.uses(peer, left) {
             return Ok(Progress::Waits);
         }
-        let requests = self.repeat_requests(peer, connection, sink);
+        let requests = self.repeat_requests(peer, sink);
         if requests != Progress::Done {
             return Ok(requests);
         }
@@ -465,8 +461,8 @@ impl RouteDevice {
         }
     }
 
-    /// Posts reads and writes again that have failed.
-    fn repeat_requests(&self, peer: u32, connection: &Connection, sink: &mut dyn FnMut(Event<'_>)) -> Progress {
+    /// Posts failed reads and writes again.
+    fn repeat_requests(&self, peer: u32, sink: &mut dyn FnMut(Event<'_>)) -> Progress {
         let Some(pair) = self.pairs.get(peer) else { return Progress::Done };
         loop {
             let Some(mut waiting) = pair.borrow_mut().waiting.pop_front() else { return Progress::Done };
@@ -499,10 +495,11 @@ impl RouteDevice {
             }
             let request = waiting.repeat.request();
             let Some(region) = request.operation.region() else { continue };
-            // It returns to its old place in the queue, in case the next device fails too.
+            // The request returns to its place in the queue, in case the next device fails too.
             let repeat = Repeat::of(&request, waiting.repeat.order);
+            let found = self.find(peer, region, Some(&request.operation));
             // SAFETY: the memory of a request is valid until it is complete or cancelled.
-            match unsafe { self.post_found(&request, region, connection, repeat) } {
+            match found.and_then(|found| unsafe { self.post_found(&request, found, repeat) }) {
                 Ok(Posted::Busy) => {
                     pair.borrow_mut().waiting.push_front(waiting);
                     return Progress::Busy;
@@ -515,7 +512,7 @@ impl RouteDevice {
 
     /// Reads the cell that shows whether a write has arrived.
     fn ask(&self, peer: u32, cell: Place, waiting: &mut Waiting) -> Result<Progress> {
-        let (device, region, _) = self.find(peer, cell.region, None)?;
+        let Found { device, handle: region, .. } = self.find(peer, cell.region, None)?;
         let mut word = Box::new(0u64);
         let into = [Block { base: (&raw mut *word).cast(), len: 8 }];
         let operation = Operation::read(&into, Place { region, offset: cell.offset });
@@ -540,7 +537,7 @@ impl RouteDevice {
         let Some(pair) = self.pairs.get(peer) else { return Ok(Progress::Done) };
         loop {
             let Some(signal) = pair.borrow_mut().next_signal(peer) else { return Ok(Progress::Done) };
-            let Ok((device, region, _)) = self.find(peer, signal.at.region, None) else {
+            let Ok(Found { device, handle: region, .. }) = self.find(peer, signal.at.region, None) else {
                 pair.borrow_mut().drop_signals(|at, _| at.region == signal.at.region);
                 continue;
             };
@@ -582,6 +579,12 @@ impl RouteDevice {
 /// The error of an operation that may or may not have taken effect.
 fn unknown(e: &Error) -> Error {
     e.again()
-        .because("its effect is unknown: the device failed before the answer arrived, and it is not safe to repeat it")
-        .remedy("start the job again, or consider the state that the operation changes lost; the job continues on another device")
+        .because(
+            "the operation's effect is unknown: the device failed before the answer arrived, and repeating \
+             the operation is not safe",
+        )
+        .remedy(
+            "restart the job, or treat the operation's target data as undefined; the job continues \
+             on another device",
+        )
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Registration of memory with several devices, and imports of peers' regions by the devices to them.
+//! Registration of memory with several devices, and imports of peers' regions by the devices that reach the peers.
 
 use super::regions::{Handles, Imported, NO_HANDLE, read_key, write_key};
 use super::table::{Connection, MAX_DEVICES, SIZES};
@@ -25,7 +25,9 @@ impl RouteDevice {
                     keys.push((self.numbers[at], made.key));
                 }
                 // Ranks of this node then use the inter-node device.
-                Err(e) if at == 0 && self.has_intra && wanted != 1 => tracing::info!("memory is not mapped: {e}"),
+                Err(e) if at == 0 && self.has_intra && wanted != 1 => {
+                    tracing::info!("memory is not mapped by ranks of this node: {e}")
+                }
                 Err(e) => {
                     // SAFETY: no peer has a key yet.
                     unsafe { self.release_all(&handles) }?;
@@ -53,7 +55,7 @@ impl RouteDevice {
         let (imported, remote) = match (keys[0].is_some(), connection.on_node) {
             (true, true) => self.import_on_node(peer, &keys, accumulate)?,
             (true, false) if keys.iter().flatten().count() == 1 => {
-                return Err(malformed(peer).cause("a key of shared memory from another node"));
+                return Err(malformed(peer).cause("the remote key is for shared memory of another node"));
             }
             (false, true) => {
                 let by_domain = Connection { by_size: [self.table.domain; SIZES], ..*connection };
@@ -61,7 +63,7 @@ impl RouteDevice {
             }
             (_, false) => self.import_between(peer, connection, &keys, accumulate)?,
         };
-        let mut imported = imported;
+        let mut imported = Imported { is_mixed: connection.is_mixed, has_spare: connection.common != 0, ..imported };
         if let Some(pair) = self.pairs.get(peer) {
             self.move_import(&mut imported, pair.borrow().left());
         }
@@ -76,7 +78,7 @@ impl RouteDevice {
         let used = self.table.used();
         match region.one_node && self.has_intra {
             true => 1,
-            // The region is lent to one peer, on another node.
+            // The region is exported to one peer, on another node.
             false if region.brief && self.has_intra && self.table.domain != 0 => used & !1,
             false if region.brief => used,
             false if self.has_intra && !self.has_neighbours && self.table.domain != 0 => used & !1,
@@ -150,7 +152,7 @@ impl RouteDevice {
                 self.forget_all(&imported);
                 return Err(malformed(peer));
             }
-            // The import has the properties that all devices of the region have.
+            // The import has only the properties that all devices of the region have.
             remote.lists = remote.lists.zip(other.lists).map(|(one, other)| one.max(other));
         }
         let is_known = |device: u8| imported.handles[usize::from(device)] != NO_HANDLE;
@@ -166,9 +168,9 @@ impl RouteDevice {
         Ok((imported, remote))
     }
 
-    /// Replaces the devices `left` of an import by the first of the others that the region is registered with. Atomics,
-    /// and signals to words that atomics may change too, stay with their device unless the atomics of the other device
-    /// are coherent with its own.
+    /// Replaces the devices `left` of an import by the first of the others with which the region is registered.
+    /// Atomics, and signals to words that atomics may change too, stay with their device unless the atomics of the
+    /// other device are coherent with its own.
     pub(super) fn move_import(&self, imported: &mut Imported, left: u8) {
         let is_left = |device: u8| left >> device & 1 == 1;
         let is_usable = |device: &u8| imported.handles[usize::from(*device)] != NO_HANDLE && !is_left(*device);
@@ -198,7 +200,7 @@ impl RouteDevice {
         }
     }
 
-    /// Forgets an import at all devices.
+    /// Releases an import at all devices.
     pub(super) fn forget_all(&self, imported: &Imported) {
         for (device, handle) in self.devices.iter().zip(imported.handles).filter(|(_, handle)| *handle != NO_HANDLE) {
             // SAFETY: the contract of `forget`, or no mapping has been passed on.
@@ -206,7 +208,7 @@ impl RouteDevice {
         }
     }
 
-    /// Ends registrations, those with the device that has allocated the memory last.
+    /// Ends registrations; that of the device that has allocated the memory comes last.
     ///
     /// # Safety
     /// The contract of [`Device::release`].

@@ -2,35 +2,37 @@
 //! The multidevice: joins an intra-node device for the ranks of this node and devices between nodes.
 //!
 //! Each rank has a connection table ([`table`]): for each peer, the device for small, medium-sized and large reads and
-//! writes. Packets of a pair use the device of the small ones, always the same, so they stay in order.
+//! writes. All packets of a pair use the device for small ones, so they stay in order.
 //!
 //! A region whose users are all on one node ([`Region::one_node`]) belongs to the intra-node device. Any other region
-//! is registered with all devices that carry requests, or would if others failed, and its key contains the keys of all
-//! of them ([`regions`]). Its atomics and accumulates use one device for all pairs of ranks, the first that all ranks
-//! have: the atomics of an HCA need not be coherent with the processor's, and a word changed by both could lose
+//! is registered with all devices that execute requests, or would if others failed, and its key contains the keys of
+//! all of them ([`regions`]). Its atomics and accumulates use one device for all pairs of ranks, the first that all
+//! ranks have: the atomics of an HCA need not be coherent with the processor's, and a word changed by both could lose
 //! updates. Between ranks of one node:
 //!
-//! | atomics of the device between nodes | reads, writes | signals | atomics, accumulates |
+//! | atomics of the inter-node device | reads, writes | signals | atomics, accumulates |
 //! |---|---|---|---|
 //! | coherent ([`Capabilities::coherent`]), as tcp | intra-node device | intra-node device | intra-node device |
-//! | not coherent, as verbs; the region is mapped whole | intra-node device | intra-node device, if the region has no accumulates | that device |
-//! | not coherent; not mapped whole | that device | that device | that device |
+//! | not coherent, as verbs; the region is mapped whole | intra-node device | intra-node device, if the region has no accumulates, else inter-node device | inter-node device |
+//! | not coherent; not mapped whole | inter-node device | inter-node device | inter-node device |
 //!
-//! In the second row [`Mapped::atomics`] is false: a rank may load and store the memory, and while no rank uses atomics of
-//! the device, as between fences if the target's processor applies accumulates, also change it atomically.
+//! In the second row [`Mapped::atomics`] is false: a rank may load and store the mapped memory at any time, but may
+//! change it atomically only while no rank uses atomics of the inter-node device, for example between fences of a
+//! window whose accumulates the target's processor applies.
 //!
-//! Large reads and writes are striped over all devices of the kind of the device for large ones ([`stripes`]): two HCAs or
-//! two interfaces are rails.
+//! Large reads and writes are striped over all devices of the kind of the device for large ones ([`stripes`]): two HCAs
+//! or two interfaces are rails.
 //!
-//! Requests on several devices to one peer keep the order that a single device gives ([`requests`]).
+//! Requests on several devices to one peer keep the order that a single device guarantees ([`requests`]).
 //!
-//! A device that fails between two ranks which have another one in common is left, and the next in the table takes over
-//! ([`failover`]).
+//! If a device fails between two ranks that have another device in common, the pair leaves it for the next one in the
+//! table ([`failover`]).
 //!
-//! A wait polls all devices, but a device without events less and less often, so that it hardly slows down the others
-//! ([`silence`]). A rank sleeps on the device that had the last event, after it has given the others a waker; an event
-//! of another device therefore costs a sleeping rank one thread switch more ([`sleep`]).
+//! A wait polls all devices, a device without events less and less often, so that it hardly slows down the others
+//! ([`silence`]). A rank sleeps on the device that had the last event, after it has passed a waker to the others; an
+//! event of another device therefore costs a sleeping rank one more thread switch ([`sleep`]).
 
+mod control;
 mod failover;
 mod imports;
 mod pairs;
@@ -45,7 +47,6 @@ mod table;
 pub(crate) mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::time::Instant;
 
 pub(crate) use table::{Choice, Chosen, MAX_DEVICES, Member};
@@ -60,19 +61,19 @@ use crate::memory::keys::AccumulateFn;
 use crate::slots::Slots;
 use crate::stats::Stats;
 use pairs::{Pair, Pairs, Waiting};
-use regions::{Handles, Imported, NO_HANDLE};
+use regions::{Found, Handles, Imported, NO_HANDLE};
 use requests::{Evidence, Notification, Repeat, Requests, Signal, Tracked, UNTRACKED, Unnotified};
-use silence::Silence;
+use silence::Silences;
 use sleep::Sleeping;
 use table::{Connection, Table};
 
-/// The operation in errors of [`Device::post`] and [`Device::import`].
+/// Operation names in errors of [`Device::post`] and [`Device::import`].
 const POST: &str = "post a work request";
 const IMPORT: &str = "import a peer's region";
 
 /// Several devices as one device.
 pub(crate) struct RouteDevice {
-    /// The intra-node device, if there is one, and the devices between nodes, best first.
+    /// The intra-node device, if there is one, and the inter-node devices, best first.
     devices: Vec<Box<dyn Device>>,
     /// The numbers of the devices in the job.
     numbers: Vec<u8>,
@@ -87,27 +88,18 @@ pub(crate) struct RouteDevice {
     imports: RefCell<Slots<Imported>>,
     requests: Requests,
     pairs: Pairs,
-    /// The silence of each device.
-    silences: Box<[Silence]>,
+    /// The polls that include devices after the first.
+    silences: Silences,
     polling: Cell<bool>,
 }
 
-impl fmt::Debug for RouteDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteDevice")
-            .field("devices", &self.devices)
-            .field("table", &self.table)
-            .finish_non_exhaustive()
-    }
-}
-
 impl RouteDevice {
-    /// Joins `intra`, which is number 0 of the job and connects the ranks of its [`Capabilities::node`], and the
-    /// devices `inter`, best first. `has` gives the devices of each rank of the job, as bits; a device connects all
-    /// ranks that have it. `chosen` gives the devices that a table of routes names for each rank, if there is one.
+    /// Combines `intra`, which is number 0 of the job and connects the ranks of its [`Capabilities::node`], and the
+    /// devices `inter`, best first. `has` is a bit set of the devices of each rank of the job; a device connects all
+    /// ranks that have it. `chosen` are the devices that a routing table names for each rank, if there is one.
     ///
     /// # Errors
-    /// `Unsupported` if a pair of ranks has no device in common, if no device between nodes is common to all ranks, or if
+    /// `Unsupported` if a pair of ranks has no device in common, if no inter-node device is common to all ranks, or if
     /// the first device has no waker.
     pub(crate) fn new(
         me: u32,
@@ -123,16 +115,22 @@ impl RouteDevice {
         let numbers = has_intra.then_some(0).into_iter().chain(members.iter().map(|member| member.number)).collect();
         let devices: Vec<_> = intra.into_iter().chain(inter).collect();
         let sleeping = Sleeping::new(&devices)?;
-        // The capabilities that hold for regions and pairs of every device; those of lists and barriers are the domain's.
+        // The capabilities that hold for regions and pairs of every device; lists and barriers have those of the
+        // domain's device.
         let all = || devices.iter().map(|device| device.capabilities());
         let (first, domain) = (devices[0].capabilities(), devices[usize::from(table.domain)].capabilities());
+        // Packets that another device may have to repeat are copied.
+        let has_spare = (0..has.len() as u32).any(|peer| table.get(peer).is_some_and(|c| c.common != 0));
+        let lent = all().skip(usize::from(has_intra)).map(|c| c.max_lent_packet).min();
+        let max_lent_packet = lent.filter(|_| !has_spare).unwrap_or(0);
         let capabilities = Capabilities {
             name: "route",
             node: node.clone(),
             max_key: MAX_KEY,
             max_blocks: all().map(|c| c.max_blocks).min().unwrap_or(1),
-            // The intra-node device of a rank that is alone on its node carries no packets.
+            // The intra-node device of a rank that is alone on its node sends no packets.
             max_packet: all().filter(|c| c.node.len() != 1).map(|c| c.max_packet).min().unwrap_or(first.max_packet),
+            max_lent_packet,
             messages: MessageCutOffs { read_intra: first.messages.read_intra, ..domain.messages },
             mapped: false,
             accumulate: domain.accumulate && (!has_intra || first.accumulate),
@@ -143,7 +141,7 @@ impl RouteDevice {
         let pair = |peer| table.get(peer).filter(|c| c.common != 0).map(|c| Pair::new(c.common, c.by_size[0]));
         let pairs = Pairs::new((0..has.len() as u32).map(pair));
         Ok(Self {
-            silences: devices.iter().map(|_| Silence::default()).collect(),
+            silences: Silences::new(devices.len()),
             devices,
             numbers,
             has_intra,
@@ -160,7 +158,6 @@ impl RouteDevice {
     }
 
     /// Sets the lowest rank of each rank's node.
-    #[must_use]
     pub(crate) fn on_nodes(mut self, nodes: &[u32]) -> Self {
         self.capabilities.nodes = nodes.to_vec();
         self
@@ -177,12 +174,12 @@ impl RouteDevice {
     /// The contract of [`Device::post`].
     #[inline(always)]
     unsafe fn post_by(&self, number: u8, request: &WorkRequest<'_>) -> Result<Posted> {
-        self.silences[usize::from(number)].end();
+        self.silences.end(number);
         // SAFETY: the same contract.
         unsafe { self.device(number).post(request) }.inspect_err(|e| {
-            // Otherwise the pair has left the device.
+            // A pair with several devices in common has already left this device.
             if self.pairs.get(request.peer).is_none() {
-                self.tell_others(number, e);
+                self.report_loss(number, e);
             }
         })
     }
@@ -195,7 +192,7 @@ impl RouteDevice {
         }
     }
 
-    /// The device of the domain.
+    /// The device that all ranks have in common, used for atomics and accumulates.
     fn domain(&self) -> &dyn Device {
         self.device(self.table.domain)
     }
@@ -204,113 +201,83 @@ impl RouteDevice {
         self.has_intra.then(|| &*self.devices[0])
     }
 
-    /// The device for `operation` on a region of `peer`, or for a signal at a place there, and the device's handle.
+    /// The device for `operation` on a region of `peer`, or for a signal at a remote address there.
     #[inline(always)]
-    fn find(&self, peer: u32, region: u64, operation: Option<&Operation<'_>>) -> Result<(u8, u64, bool)> {
-        self.imported(peer, region, |import| {
-            let device = operation.map_or(import.signal, |operation| import.device(operation));
-            (device, import.handles[usize::from(device)], import.is_mapped && device == 0)
-        })
+    fn find(&self, peer: u32, region: u64, operation: Option<&Operation<'_>>) -> Result<Found> {
+        self.imported(peer, region, |import| import.find(operation))
     }
 
     /// Calls a closure with an imported region of `peer`.
     #[inline(always)]
     fn imported<R>(&self, peer: u32, region: u64, f: impl FnOnce(&Imported) -> R) -> Result<R> {
         let imports = self.imports.borrow();
-        let import = super::imports::region(imports.get(region), peer, region, POST);
-        import.map(f).map_err(|e| e.device("route"))
+        match super::imports::region(imports.get(region), peer, region, POST) {
+            Ok(import) => Ok(f(import)),
+            Err(e) => Err(self.connection(peer, POST).err().unwrap_or(e).device("route")),
+        }
     }
 
     /// Posts a request on a peer's region.
     ///
     /// # Safety
     /// The contract of [`Device::post`].
-    #[inline]
+    #[inline(always)]
     unsafe fn post_access(&self, request: &WorkRequest<'_>, region: u64) -> Result<Posted> {
-        let connection = self.connection(request.peer, POST)?;
-        // SAFETY: the same contract, for both.
+        let found = self.find(request.peer, region, Some(&request.operation))?;
+        // SAFETY: the same contract, in all cases.
         unsafe {
-            match connection.common {
-                0 => self.post_found(request, region, connection, None),
-                _ => self.post_of_pair(request, region, connection),
+            if found.is_plain && request.notify.is_none() && !self.requests.has_open() {
+                let operation = request.operation.on_region(found.handle);
+                return self.post_by(found.device, &WorkRequest { operation, ..*request });
             }
+            if found.has_spare { self.post_of_pair(request, found) } else { self.post_found(request, found, None) }
         }
     }
 
-    /// Posts a request on the device that the table gives.
+    /// Posts a request on the device that was found. If several devices access the peer, requests on them stay in order.
     ///
     /// # Safety
     /// The contract of [`Device::post`].
-    #[inline]
-    unsafe fn post_found(
-        &self,
-        request: &WorkRequest<'_>,
-        region: u64,
-        connection: &Connection,
-        repeat: Option<Repeat>,
-    ) -> Result<Posted> {
-        let (device, handle, is_mapped) = self.find(request.peer, region, Some(&request.operation))?;
-        let operation = request.operation.on_region(handle);
+    #[inline(never)]
+    unsafe fn post_found(&self, request: &WorkRequest<'_>, found: Found, mut repeat: Option<Repeat>) -> Result<Posted> {
+        let (WorkRequest { peer, ref operation, .. }, Found { device, has_spare, .. }) = (*request, found);
         let notify = match request.notify {
             Some((at, value)) => {
-                let (device, handle, _) = self.find(request.peer, at.region, None)?;
-                let signal = Signal { peer: request.peer, at, value };
-                Some(Notification { signal, device, to: Place { region: handle, ..at } })
+                let cell = self.find(peer, at.region, None)?;
+                let (signal, to) = (Signal { peer, at, value }, Place { region: cell.handle, ..at });
+                Some(Notification { signal, device: cell.device, to })
             }
             None => None,
         };
-        if connection.rails != 0
-            && let Some(import) = self.striped(request, region)?
+        if found.has_rails
+            && let Some(import) = self.striped(request)?
         {
             // SAFETY: the same contract.
             return unsafe { self.post_striped(request, &import, notify.map(|n| n.signal), repeat) };
         }
-        if connection.is_mixed {
-            let request = WorkRequest { operation, ..*request };
-            // SAFETY: the same contract.
-            return unsafe { self.post_in_order(&request, device, notify, is_mapped, repeat) };
-        }
-        let notify = notify.map(|notify| (notify.to, notify.signal.value));
-        // SAFETY: the same contract.
-        unsafe { self.post_by(device, &WorkRequest { operation, notify, ..*request }) }
-    }
-
-    /// Posts a translated request to a peer that several devices access.
-    ///
-    /// # Safety
-    /// The contract of [`Device::post`].
-    unsafe fn post_in_order(
-        &self,
-        request: &WorkRequest<'_>,
-        device: u8,
-        notify: Option<Notification>,
-        is_mapped: bool,
-        mut repeat: Option<Repeat>,
-    ) -> Result<Posted> {
-        let (is_write, is_read) = match request.operation {
+        let (is_write, is_read) = match operation {
             Operation::Transfer(transfer) => (transfer.write, !transfer.write),
             _ => (false, false),
         };
         let elsewhere = notify.filter(|notify| notify.device != device).map(|notify| notify.signal);
         if (notify.is_some() || !is_write && !is_read)
-            && self.requests.would_overtake(request.peer, device, elsewhere.is_some())
+            && self.requests.would_overtake(peer, device, elsewhere.is_some())
         {
             return Ok(Posted::Busy);
         }
-        let has_spare = !self.pairs.is_empty() && self.pairs.get(request.peer).is_some();
-        let is_tracked = elsewhere.is_some() || is_write && !is_mapped || has_spare;
+        let is_tracked = elsewhere.is_some() || found.is_mixed && is_write && !found.is_mapped || has_spare;
         let id = if is_tracked { self.requests.next() } else { request.id };
         let with = notify.filter(|_| elsewhere.is_none());
         if let (Some(repeat), Some(Notification { signal, .. })) = (&mut repeat, with) {
             repeat.evidence = Evidence::Signal(signal.at, signal.value);
         }
         let notify = with.map(|notify| (notify.to, notify.signal.value));
+        let translated = WorkRequest { peer, operation: operation.on_region(found.handle), notify, id };
         // SAFETY: the same contract.
-        let posted = unsafe { self.post_to(device, &WorkRequest { id, notify, ..*request }) }?;
+        let posted = unsafe { self.post_to(device, &translated) }?;
         match (posted, elsewhere) {
             (Posted::Pending, _) if is_tracked => {
-                let WorkRequest { id, peer, .. } = *request;
-                let tracked = Tracked::new(id, peer, 1 << device, 1);
+                let tracked = Tracked::new(request.id, peer, 1 << device, 1);
                 self.requests.add(Tracked { is_write, notify: elsewhere, repeat, ..tracked });
             }
             (Posted::Done, Some(signal)) if !self.signal(&signal)? => {
@@ -320,11 +287,11 @@ impl RouteDevice {
             _ => {}
         }
         if has_spare && posted != Posted::Busy {
-            match (with, request.operation) {
+            match (with, operation) {
                 (Some(Notification { signal, .. }), _) => self.has_notified(&signal),
                 (None, Operation::Signal { .. }) => {}
                 (None, _) if is_write || is_read => {}
-                (None, _) => self.requests.add_evidence(request.peer, Evidence::Atomic),
+                (None, _) => self.requests.add_evidence(peer, Evidence::Atomic),
             }
         }
         Ok(posted)
@@ -339,7 +306,7 @@ impl RouteDevice {
         if pair.is_some_and(|pair| pair.borrow().is_moving) {
             return Ok(false);
         }
-        let (device, handle, _) = self.find(peer, at.region, None)?;
+        let Found { device, handle, .. } = self.find(peer, at.region, None)?;
         let request = WorkRequest { operation: operation.on_region(handle), ..request };
         // SAFETY: a signal touches no local memory.
         let is_set = unsafe { self.post_to(device, &request) }? != Posted::Busy;
@@ -349,7 +316,7 @@ impl RouteDevice {
         Ok(is_set)
     }
 
-    /// Reports the end of a tracked request, after its notification. `device` carried the part that has ended.
+    /// Reports the end of a tracked request, after its notification. `device` executed the part that has ended.
     fn end(&self, device: u8, id: u64, result: Result<()>, sink: &mut dyn FnMut(Event<'_>)) {
         if let (Err(e), Some(peer)) = (&result, self.requests.peer(id)) {
             self.has_failed(device, peer, e);
@@ -378,7 +345,7 @@ impl RouteDevice {
         Requests::report(id, result, sink);
     }
 
-    /// Posts notifications that found a busy device; returns whether there were any.
+    /// Posts notifications that were delayed by a busy device; returns whether there were any.
     fn notify(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let mut any = false;
         while let Some(Unnotified { id, signal }) = self.requests.first_unnotified() {
@@ -393,55 +360,80 @@ impl RouteDevice {
         any
     }
 
-    fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.notify(sink) | self.post_stripes(sink) | self.progress(sink)?;
-        for (number, (device, silence)) in (0..).zip(self.devices.iter().zip(&self.silences)) {
-            if number > 0 && !silence.is_poll_due() {
-                continue;
+    /// Continues requests that were delayed by a busy device or a failover; returns whether there were any.
+    #[cold]
+    fn post_delayed(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        Ok(self.notify(sink) | self.post_stripes(sink) | self.progress(sink)?)
+    }
+
+    /// Polls the devices after the first that the current poll includes.
+    #[cold]
+    fn poll_others(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let mut any = false;
+        let polled = self.silences.poll_due(|number| {
+            any |= self.poll_by(number, sink)?;
+            Ok(())
+        });
+        polled.map(|()| any)
+    }
+
+    #[inline(always)]
+    fn poll_by(&self, number: u8, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let polled = self.device(number).poll(&mut |event| match event {
+            Event::Completed { id, result } => self.completed_by(number, id, result, sink),
+            Event::Packet { source, bytes } if !self.pairs.is_empty() => {
+                if let Some(bytes) = self.receive_packet(number, source, bytes) {
+                    sink(Event::Packet { source, bytes });
+                }
             }
-            let mut ended = Vec::new();
-            let polled = device.poll(&mut |event| match event {
-                Event::Completed { id, result } => {
-                    let is_tracked = Requests::is_tracked(id);
-                    if let Err(e) = &result
-                        && !(is_tracked && self.requests.peer(id).is_some_and(|peer| self.pairs.get(peer).is_some()))
-                    {
-                        self.has_lost(number, e);
-                    }
-                    match is_tracked {
-                        true => ended.push((id, result)),
-                        false => sink(Event::Completed { id, result }),
-                    }
+            Event::LongPacket { source, packet } if !self.pairs.is_empty() => {
+                if self.receive_long(number, source, packet.len()) {
+                    sink(Event::LongPacket { source, packet });
                 }
-                Event::Packet { source, bytes } if !self.pairs.is_empty() => {
-                    if let Some(bytes) = self.taken(number, source, bytes) {
-                        sink(Event::Packet { source, bytes });
-                    }
-                }
-                Event::LongPacket { source, packet } if !self.pairs.is_empty() => {
-                    if self.takes_long(number, source, packet.len()) {
-                        sink(Event::LongPacket { source, packet });
-                    }
-                }
-                event => sink(event),
-            });
-            any |= !ended.is_empty();
-            ended.into_iter().for_each(|(id, result)| self.end(number, id, result, sink));
-            match polled {
-                Err(e) if self.has_lost(number, &e) => any = true,
-                Ok(true) => {
-                    silence.end();
-                    self.sleeping.note(number);
-                    any = true;
-                }
-                polled => any |= polled?,
             }
+            event => sink(event),
+        });
+        match polled {
+            Ok(false) if self.requests.ended.borrow().is_empty() => Ok(false),
+            polled => self.polled(number, polled, sink),
         }
-        Ok(any)
+    }
+
+    /// Handles a completion during a poll of a device.
+    fn completed_by(&self, number: u8, id: u64, result: Result<()>, sink: &mut dyn FnMut(Event<'_>)) {
+        let is_tracked = Requests::is_tracked(id);
+        if let Err(e) = &result
+            && !(is_tracked && self.requests.peer(id).is_some_and(|peer| self.pairs.get(peer).is_some()))
+        {
+            self.has_lost(number, e);
+        }
+        match is_tracked {
+            // Its end may post requests on the device that is being polled.
+            true => self.requests.ended.borrow_mut().push((id, result)),
+            false => sink(Event::Completed { id, result }),
+        }
+    }
+
+    /// Handles the result of a poll that had events or has failed.
+    fn polled(&self, number: u8, polled: Result<bool>, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let any = !self.requests.ended.borrow().is_empty();
+        if any {
+            let ended = self.requests.ended.take();
+            ended.into_iter().for_each(|(id, result)| self.end(number, id, result, sink));
+        }
+        match polled {
+            Err(e) if self.has_lost(number, &e) => Ok(true),
+            Ok(true) => {
+                self.silences.end(number);
+                self.sleeping.note(number);
+                Ok(true)
+            }
+            polled => polled.map(|_| any),
+        }
     }
 }
 
-// SAFETY: hands on what the devices below name; a request is complete when all its parts are.
+// SAFETY: passes on the memory that the inner devices return; a request is complete when all its parts are.
 unsafe impl Device for RouteDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -489,10 +481,11 @@ unsafe impl Device for RouteDevice {
         let device = match &request.operation {
             Operation::Packet(packet) => {
                 let (connection, len) = (self.connection(request.peer, POST)?, packet.len());
-                let most = self.capabilities.max_packet;
+                let Capabilities { max_packet, max_lent_packet, .. } = self.capabilities;
+                let most = if connection.on_node { max_packet } else { max_packet.max(max_lent_packet) };
                 if len > most {
                     let e = Error::new(ErrorKind::BadArgument, POST).peer(request.peer).device("route");
-                    return Err(e.cause(format!("a packet of {len} bytes, {most} allowed")));
+                    return Err(e.cause(format!("the packet has {len} bytes, but at most {most} are allowed")));
                 }
                 if connection.common != 0 {
                     // SAFETY: the same contract.
@@ -500,7 +493,7 @@ unsafe impl Device for RouteDevice {
                 }
                 connection.by_size[0]
             }
-            // Lists and barriers in a switch work the same between all ranks; the device reports what is wrong with one.
+            // Lists and in-switch barriers work the same between all ranks; the device reports invalid ones.
             Operation::List { .. } | Operation::Barrier(_) => self.table.domain,
             operation => match operation.region() {
                 // SAFETY: the same contract.
@@ -525,7 +518,12 @@ unsafe impl Device for RouteDevice {
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         // A handler that polls gets no events of any device.
         let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
-        self.poll_all(sink)
+        let mut any = (self.requests.has_open() || self.pairs.is_due()) && self.post_delayed(sink)?;
+        any |= self.poll_by(0, sink)?;
+        if self.silences.begin_poll() {
+            any |= self.poll_others(sink)?;
+        }
+        Ok(any)
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {

@@ -1,9 +1,10 @@
-//! The state of pairs of ranks that have several devices between nodes in common: what is posted again when one of them
-//! fails ([`failover`](super::failover) has the protocol).
+//! The state of pairs of ranks that have several inter-node devices in common: the operations that are repeated when
+//! one of the devices fails ([`failover`](super::failover) has the protocol).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use super::control::Control;
 use super::requests::{Repeat, Signal};
 use crate::device::{Block, Place};
 use crate::error::Error;
@@ -11,64 +12,25 @@ use crate::error::Error;
 /// The receiver acknowledges after this many packets, or this many bytes.
 const ACK_EVERY_PACKETS: u64 = 64;
 const ACK_EVERY_BYTES: usize = 256 << 10;
-/// The maximum number of packets, and of bytes, that a sender keeps for one peer; posting more is `Busy`.
+/// The maximum number of packets, and of bytes, that a sender keeps for one peer; beyond that, posting is `Busy`.
 const MAX_KEPT: usize = 1024;
 const MAX_BYTES: usize = 4 << 20;
-/// Number of kept signals above which those of the same cell are merged.
+/// Number of stored signals above which those of the same cell are merged.
 const MANY_SIGNALS: usize = 256;
-
-/// Length in bytes of the message that follows an empty packet.
-pub(super) const CONTROL: usize = 10;
-
-/// The packet that an empty packet announces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Control {
-    /// An empty packet of the program.
-    Empty,
-    /// This many packets have arrived.
-    Received(u64),
-    /// The sender has left these devices, as bits by their numbers in the job, after this many packets had arrived.
-    Left(u8, u64),
-}
-
-impl Control {
-    pub(super) fn write(self) -> [u8; CONTROL] {
-        let (kind, devices, count) = match self {
-            Self::Empty => (0, 0, 0),
-            Self::Received(count) => (1, 0, count),
-            Self::Left(devices, count) => (2, devices, count),
-        };
-        let mut bytes = [0; CONTROL];
-        (bytes[0], bytes[1]) = (kind, devices);
-        bytes[2..].copy_from_slice(&count.to_le_bytes());
-        bytes
-    }
-
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let [kind, devices, count @ ..] = <&[u8; CONTROL]>::try_from(bytes).ok()?;
-        let count = u64::from_le_bytes(*count);
-        match kind {
-            0 => Some(Self::Empty),
-            1 => Some(Self::Received(count)),
-            2 => Some(Self::Left(*devices, count)),
-            _ => None,
-        }
-    }
-}
 
 /// Copies of packets that were sent and are not acknowledged.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct StoredPackets {
     bytes: VecDeque<u8>,
     lens: VecDeque<u32>,
-    /// Number of packets sent before the first of these.
+    /// Number of packets sent before the first stored one.
     first: u64,
-    /// The index of the packet that is sent again next, and the offset of its first byte.
-    again: usize,
-    at: usize,
+    /// The index of the packet that is retransmitted next, and the offset of its first byte.
+    next_resend: usize,
+    resend_offset: usize,
 }
 
-impl Kept {
+impl StoredPackets {
     pub(super) fn is_full(&self) -> bool {
         self.lens.len() >= MAX_KEPT || self.bytes.len() >= MAX_BYTES
     }
@@ -87,43 +49,43 @@ impl Kept {
         }
         let len = self.bytes.len() - before;
         self.lens.push_back(len as u32);
-        (self.again, self.at) = (self.lens.len(), self.bytes.len());
+        (self.next_resend, self.resend_offset) = (self.lens.len(), self.bytes.len());
     }
 
     /// Number of packets that were sent before the next one.
     fn sent(&self) -> u64 {
-        self.first + self.again as u64
+        self.first + self.next_resend as u64
     }
 
-    /// Drops the first packets: `count` have arrived in all.
+    /// Drops the first packets, of which `count` have arrived in all.
     pub(super) fn acknowledge(&mut self, count: u64) {
         let dropped = count.saturating_sub(self.first).min(self.lens.len() as u64);
         let bytes = self.lens.drain(..dropped as usize).map(|len| len as usize).sum::<usize>();
         self.bytes.drain(..bytes);
         self.first += dropped;
-        self.again = self.again.saturating_sub(dropped as usize);
-        self.at = self.at.saturating_sub(bytes);
+        self.next_resend = self.next_resend.saturating_sub(dropped as usize);
+        self.resend_offset = self.resend_offset.saturating_sub(bytes);
     }
 
-    /// Drops all packets and keeps no further ones, since no device is left to send them again.
+    /// Drops all packets and stores no further ones, since no device is left to retransmit them.
     fn clear(&mut self) {
         self.acknowledge(u64::MAX);
     }
 
-    /// All packets are sent again.
+    /// Starts to retransmit all packets.
     fn rewind(&mut self) {
-        (self.again, self.at) = (0, 0);
+        (self.next_resend, self.resend_offset) = (0, 0);
     }
 
-    /// The packet that is sent again next.
+    /// The packet that is retransmitted next.
     pub(super) fn next(&self) -> Option<Vec<u8>> {
-        let len = *self.lens.get(self.again)? as usize;
-        Some(self.bytes.range(self.at..self.at + len).copied().collect())
+        let len = *self.lens.get(self.next_resend)? as usize;
+        Some(self.bytes.range(self.resend_offset..self.resend_offset + len).copied().collect())
     }
 
     pub(super) fn advance(&mut self) {
-        self.at += self.lens.get(self.again).map_or(0, |len| *len as usize);
-        self.again += 1;
+        self.resend_offset += self.lens.get(self.next_resend).map_or(0, |len| *len as usize);
+        self.next_resend += 1;
     }
 }
 
@@ -134,12 +96,12 @@ struct Set {
     device: u8,
     at: Place,
     value: u64,
-    /// The device of packets, and the number of packets sent, when the signal was set.
+    /// The device for packets, and the number of packets sent, when the signal was set.
     packets: u8,
     sent: u64,
 }
 
-/// The state of the cell that is evidence of a write.
+/// The state of the cell whose value shows whether a write has arrived.
 #[derive(Debug)]
 pub(super) enum Check {
     /// Its value has not been requested yet, or is not needed.
@@ -158,7 +120,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// The id of the read that is in progress for it.
+    /// The id of the read in progress of the request's cell.
     pub(super) fn check(&self) -> Option<u64> {
         match &self.check {
             Check::Asked(id, _) => Some(*id),
@@ -178,14 +140,16 @@ pub(super) struct Pair {
     left_received: u8,
     /// Number of packets of this rank that the peer had received at its announcement.
     arrived: u64,
-    /// The device for packets to the peer, and whether it has changed and the kept packets are still to be sent again.
+    /// The device for packets to the peer, and whether it has changed and the stored packets are still to be
+    /// retransmitted.
     pub(super) packets: u8,
     has_moved: bool,
     /// Whether new requests wait until both ranks have left the same devices and all earlier requests are posted again.
     pub(super) is_moving: bool,
     pub(super) is_settled: bool,
-    pub(super) kept: Kept,
-    /// Counts of the peer's packets that have arrived and of those that are acknowledged, and the bytes of the others.
+    pub(super) kept: StoredPackets,
+    /// Numbers of the peer's packets that have arrived and that have been acknowledged, and the bytes of the
+    /// unacknowledged ones.
     received: u64,
     confirmed: u64,
     unconfirmed: usize,
@@ -199,20 +163,20 @@ pub(super) struct Pair {
     next_signal: usize,
     /// Number of requests posted.
     order: u64,
-    /// Why no device is left.
+    /// The reason why no device is left.
     pub(super) lost: Option<Error>,
 }
 
-/// How a device is left.
+/// The outcome of leaving a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// It was left before.
+    /// The device was left before.
     Known,
-    /// Requests continue on this one.
+    /// Requests continue on this device.
     To(u8),
     /// It was the last device, so the peer is lost.
     Last,
-    /// No device was left before.
+    /// No device was left even before: the peer is lost.
     Lost,
 }
 
@@ -228,7 +192,7 @@ impl Pair {
             has_moved: false,
             is_moving: false,
             is_settled: false,
-            kept: Kept::default(),
+            kept: StoredPackets::default(),
             received: 0,
             confirmed: 0,
             unconfirmed: 0,
@@ -242,12 +206,12 @@ impl Pair {
         }
     }
 
-    /// The devices left.
+    /// The devices that were left.
     pub(super) fn left(&self) -> u8 {
         self.left
     }
 
-    /// The devices that are not left.
+    /// The devices that were not left.
     pub(super) fn usable(&self) -> u8 {
         self.common & !self.left
     }
@@ -302,7 +266,7 @@ impl Pair {
         Some(())
     }
 
-    /// Whether an arriving packet is a message announced by an empty one.
+    /// Whether an arriving packet is a message announced by an empty packet.
     #[inline]
     pub(super) fn is_announced(&mut self, device: u8) -> bool {
         let is_announced = self.announced >> device & 1 == 1;
@@ -316,11 +280,11 @@ impl Pair {
 
     /// Whether an acknowledgement is due.
     #[inline]
-    pub(super) fn owes(&self) -> bool {
+    pub(super) fn ack_is_due(&self) -> bool {
         (self.received - self.confirmed >= ACK_EVERY_PACKETS || self.unconfirmed >= ACK_EVERY_BYTES) && self.has_spare()
     }
 
-    /// Records an acknowledgement; the number of packets that have arrived.
+    /// Records an acknowledgement; returns the number of packets that have arrived.
     pub(super) fn confirm(&mut self) -> u64 {
         (self.confirmed, self.unconfirmed) = (self.received, 0);
         self.received
@@ -371,7 +335,7 @@ impl Pair {
         }
     }
 
-    /// Keeps a signal that was posted.
+    /// Stores a signal that was posted.
     pub(super) fn keep_signal(&mut self, device: u8, at: Place, value: u64) {
         if !self.has_spare() {
             return;
@@ -398,8 +362,8 @@ impl Pair {
 
     /// Drops signals by their cells and values.
     pub(super) fn drop_signals(&mut self, is_dropped: impl Fn(Place, u64) -> bool) {
-        let again = self.signals.iter().take(self.next_signal);
-        self.next_signal -= again.filter(|set| is_dropped(set.at, set.value)).count();
+        let resent = self.signals.iter().take(self.next_signal);
+        self.next_signal -= resent.filter(|set| is_dropped(set.at, set.value)).count();
         self.signals.retain(|set| !is_dropped(set.at, set.value));
     }
 
@@ -430,7 +394,7 @@ pub(super) struct Pairs {
     all: Vec<Option<Box<RefCell<Pair>>>>,
     /// Peers to which requests or announcements are still to be posted.
     pub(super) due: RefCell<Vec<u32>>,
-    /// Whether a poll can continue one of them; otherwise they wait for a packet of the peer.
+    /// Whether a poll can continue one of these peers; otherwise they wait for a packet of the peer.
     pub(super) is_ready: Cell<bool>,
     /// Announcements of peers: the devices that they have left, and the number of packets that had arrived.
     pub(super) news: RefCell<Vec<(u32, u8, u64)>>,
@@ -457,8 +421,14 @@ impl Pairs {
         (0..).zip(&self.all).filter_map(|(peer, pair)| Some((peer, pair.as_deref()?)))
     }
 
-    /// Marks a peer that the next poll continues.
-    pub(super) fn wants(&self, peer: u32) {
+    /// Whether requests or announcements are to be posted, or announcements of peers are to be handled.
+    #[inline(always)]
+    pub(super) fn is_due(&self) -> bool {
+        !self.is_empty() && (!self.due.borrow().is_empty() || !self.news.borrow().is_empty())
+    }
+
+    /// Marks a peer with which the next poll continues.
+    pub(super) fn mark_due(&self, peer: u32) {
         let mut due = self.due.borrow_mut();
         if !due.contains(&peer) {
             due.push(peer);
@@ -488,14 +458,14 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[allow(unsafe_code)]
-    fn add(kept: &mut Kept, packet: &[u8]) {
+    fn add(kept: &mut StoredPackets, packet: &[u8]) {
         // SAFETY: no blocks.
         unsafe { kept.add(packet, &[]) };
     }
 
     #[test]
     fn packets_that_have_not_arrived_are_sent_again() {
-        let mut kept = Kept::default();
+        let mut kept = StoredPackets::default();
         let packet = |i: u8| vec![i; usize::from(i) % 5];
         for i in 0..20 {
             add(&mut kept, &packet(i));
@@ -506,20 +476,12 @@ mod tests {
         for i in 7..20 {
             assert_eq!(kept.next(), Some(packet(i)));
             kept.advance();
-            // Acknowledgements come meanwhile.
+            // Acknowledgements arrive meanwhile.
             kept.acknowledge(u64::from(i) - 3);
         }
         assert_eq!(kept.next(), None);
         kept.clear();
         assert!(kept.bytes.is_empty() && kept.lens.is_empty());
-    }
-
-    #[test]
-    fn messages_are_read_back() {
-        for control in [Control::Empty, Control::Received(u64::MAX), Control::Left(5, 1 << 40)] {
-            assert_eq!(Control::read(&control.write()), Some(control));
-        }
-        assert_eq!((Control::read(&[3; CONTROL]), Control::read(&[0; CONTROL - 1])), (None, None));
     }
 
     #[test]
@@ -579,7 +541,7 @@ mod tests {
             pair.advance_signal(0);
         }
         assert_eq!(again, [(0, 3), (16, 4), (8, 5)]);
-        // A request that was posted before they were set again is no evidence.
+        // A request that was posted before the signals were set again does not show that they have arrived.
         pair.completed(0b1, order);
         let later = pair.next_order();
         pair.completed(0b10, later);

@@ -1,7 +1,7 @@
 //! Regions in several devices: keys, the handles of a rank's own regions, and the devices by which a peer's region is
 //! accessed.
 //!
-//! A key begins with a byte in which a bit is set for each device of the job that the region is registered with. The
+//! A key begins with a byte in which a bit is set for each device of the job with which the region is registered. The
 //! devices' own keys follow in the order of their numbers, each but the last after a byte with its length.
 
 use super::table::{MAX_DEVICES, SIZES, size_of};
@@ -61,7 +61,29 @@ pub(super) struct Imported {
     pub(super) is_mapped: bool,
     /// Whether the region has accumulates.
     pub(super) has_accumulates: bool,
+    /// Whether requests to the peer use several devices, so that one may overtake another.
+    pub(super) is_mixed: bool,
+    /// Whether this rank and the peer have several inter-node devices in common, of which the others continue if one
+    /// fails.
+    pub(super) has_spare: bool,
     pub(super) handles: Handles,
+}
+
+/// The device for an operation on a region, and what decides how the operation is posted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) device: u8,
+    /// The device's handle of the region.
+    pub(super) handle: u64,
+    /// Whether a write is complete when it has been posted.
+    pub(super) is_mapped: bool,
+    /// Whether large reads and writes of the region are striped.
+    pub(super) has_rails: bool,
+    /// As in [`Imported`].
+    pub(super) is_mixed: bool,
+    pub(super) has_spare: bool,
+    /// Whether the operation is neither striped nor repeated, and no later request may overtake it.
+    pub(super) is_plain: bool,
 }
 
 impl Imported {
@@ -77,19 +99,26 @@ impl Imported {
             signal: device,
             is_mapped: false,
             has_accumulates: false,
+            is_mixed: false,
+            has_spare: false,
             handles,
         }
     }
 
-    /// The device for an operation on the region.
+    /// The device for an operation on the region, or for a signal.
     #[inline(always)]
-    pub(super) fn device(&self, operation: &Operation<'_>) -> u8 {
-        match operation {
-            Operation::Transfer(_) if self.by_size == [self.by_size[0]; SIZES] => self.by_size[0],
-            Operation::Transfer(transfer) => self.by_size[size_of(transfer.len())],
-            Operation::Signal { .. } => self.signal,
-            _ => self.atomic,
-        }
+    pub(super) fn find(&self, operation: Option<&Operation<'_>>) -> Found {
+        let device = match operation {
+            Some(Operation::Transfer(_)) if self.by_size == [self.by_size[0]; SIZES] => self.by_size[0],
+            Some(Operation::Transfer(transfer)) => self.by_size[size_of(transfer.len())],
+            None | Some(Operation::Signal { .. }) => self.signal,
+            Some(_) => self.atomic,
+        };
+        let Self { is_mixed, has_spare, .. } = *self;
+        let (handle, is_mapped) = (self.handles[usize::from(device)], self.is_mapped && device == 0);
+        let has_rails = self.rails != 0;
+        let is_plain = (is_mapped || !is_mixed) && !has_rails && !has_spare;
+        Found { device, handle, is_mapped, has_rails, is_mixed, has_spare, is_plain }
     }
 }
 

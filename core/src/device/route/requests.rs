@@ -1,9 +1,9 @@
 //! Tracks requests, so that requests on several devices stay in order.
 //!
 //! A device orders a write before the atomics and signals that follow it on the same device. This module keeps the
-//! order between devices: an atomic, a signal or a notification finds the joined device busy while writes to the same
-//! peer are in progress on another device. A notification whose cell belongs to another device than its operation is
-//! posted when that operation is complete.
+//! order between devices: posting an atomic, a signal or a notification returns `Busy` while writes to the same peer
+//! are in progress on another device. A notification whose cell belongs to another device than its operation is posted
+//! when that operation is complete.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -77,29 +77,28 @@ impl Repeat {
 }
 
 /// A request in progress.
-#[derive(Debug)]
 pub(super) struct Tracked {
     /// The id that the job knows.
     pub(super) id: u64,
     pub(super) peer: u32,
-    /// The devices that carry it, as bits.
+    /// The devices that execute the request, as bits.
     pub(super) devices: u8,
-    /// Number of its parts that are not complete.
+    /// Number of parts of the request that are not complete.
     pub(super) left: u32,
     /// The first error of a part.
     pub(super) error: Option<Error>,
-    /// Whether later atomics and signals wait for it.
+    /// Whether later atomics and signals wait for the request.
     pub(super) is_write: bool,
-    /// Posted when the request is complete.
+    /// The signal to post when the request is complete.
     pub(super) notify: Option<Signal>,
-    /// Posted again if its device fails.
+    /// The request to post again if its device fails.
     pub(super) repeat: Option<Repeat>,
-    /// Whether it reads a cell to find out what has arrived.
+    /// Whether the request reads a cell to detect which writes have arrived.
     pub(super) is_check: bool,
 }
 
 impl Tracked {
-    /// A request that `devices` carry by `parts` requests; it is not a write and has no notification.
+    /// A request that `devices` execute by `parts` requests; it is not a write and has no notification.
     pub(super) fn new(id: u64, peer: u32, devices: u8, parts: u32) -> Self {
         Self {
             id,
@@ -115,10 +114,9 @@ impl Tracked {
     }
 }
 
-/// A piece of a read or write that has not been posted.
-#[derive(Debug)]
+/// A segment of a read or write that has not been posted.
 pub(super) struct Stripe {
-    /// The id of its request.
+    /// The id of the request of which this is a segment.
     pub(super) id: u64,
     pub(super) peer: u32,
     pub(super) device: u8,
@@ -133,17 +131,19 @@ pub(super) struct Unnotified {
 }
 
 /// The requests in progress that are tracked.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Requests {
     tracked: RefCell<Slots<Tracked>>,
     /// Number of entries of `tracked` and `unnotified`.
     open: Cell<usize>,
     /// Writes in progress, by peer and devices.
     writes: RefCell<FxHashMap<(u32, u8), u32>>,
-    /// Requests whose notification found a busy device.
+    /// Requests whose notification was delayed by a busy device.
     unnotified: RefCell<VecDeque<Unnotified>>,
-    /// Pieces that found a busy device.
-    stripes: RefCell<VecDeque<Stripe>>,
+    /// Segments that were delayed by a busy device.
+    pub(super) stripes: RefCell<VecDeque<Stripe>>,
+    /// Parts of tracked requests that have ended in the current poll of a device, and their results.
+    pub(super) ended: RefCell<Vec<(u64, Result<()>)>>,
 }
 
 impl Requests {
@@ -161,6 +161,13 @@ impl Requests {
         self.open.set(self.open.get() + 1);
     }
 
+    /// Whether there are requests in progress that are tracked, or wait for their notification. Only these have
+    /// segments that were delayed.
+    #[inline(always)]
+    pub(super) fn has_open(&self) -> bool {
+        self.open.get() > 0
+    }
+
     /// Whether an id is that of a tracked request.
     #[inline(always)]
     pub(super) fn is_tracked(id: u64) -> bool {
@@ -174,7 +181,7 @@ impl Requests {
 
     /// Records a request to `peer` whose effect proves the arrival of the writes posted before it.
     pub(super) fn add_evidence(&self, peer: u32, evidence: Evidence) {
-        if self.open.get() == 0 || self.writes.borrow().is_empty() {
+        if !self.has_open() || self.writes.borrow().is_empty() {
             return;
         }
         let mut tracked = self.tracked.borrow_mut();
@@ -216,24 +223,9 @@ impl Requests {
         Some((request, result))
     }
 
-    /// Adds a piece that found a busy device.
-    pub(super) fn add_stripe(&self, stripe: Stripe) {
-        self.stripes.borrow_mut().push_back(stripe);
-    }
-
-    /// Removes the oldest piece that has not been posted.
+    /// Removes the oldest segment that has not been posted.
     pub(super) fn take_stripe(&self) -> Option<Stripe> {
         self.stripes.borrow_mut().pop_front()
-    }
-
-    /// Puts back the piece that was just removed.
-    pub(super) fn put_back(&self, stripe: Stripe) {
-        self.stripes.borrow_mut().push_front(stripe);
-    }
-
-    /// Whether pieces have not been posted.
-    pub(super) fn has_stripes(&self) -> bool {
-        !self.stripes.borrow().is_empty()
     }
 
     /// Removes a request; `None` if it has been cancelled.
@@ -275,7 +267,7 @@ impl Requests {
     /// of the same device.
     #[inline(always)]
     pub(super) fn would_overtake(&self, peer: u32, device: u8, any: bool) -> bool {
-        self.open.get() > 0 && self.is_behind(peer, device, any)
+        self.has_open() && self.is_behind(peer, device, any)
     }
 
     #[cold]
@@ -285,7 +277,7 @@ impl Requests {
             || self.tracked.borrow().iter().any(|(_, request)| request.peer == peer && request.notify.is_some())
     }
 
-    /// Forgets the requests whose job id satisfies `which`; returns the ids under which they were tracked.
+    /// Drops the requests whose job id satisfies `which`; returns the ids under which they were tracked.
     pub(super) fn cancel(&self, which: &dyn Fn(u64) -> bool) -> Vec<u64> {
         let tracked = self.tracked.borrow().iter().filter(|(_, request)| which(request.id)).map(|(id, _)| id).collect();
         let ids: Vec<u64> = tracked;
@@ -327,7 +319,7 @@ mod tests {
         assert!(!overtakes(2, 0) && requests.remove(b).is_none());
         assert_eq!(requests.remove(a).unwrap().id, 7);
         assert_eq!((overtakes(1, 1), requests.open.get()), (false, 0));
-        // A write in two pieces, on two devices.
+        // A write in two segments, on two devices.
         let id = requests.next();
         requests.add(Tracked { is_write: true, ..Tracked::new(5, 1, 0b11, 2) });
         assert!(overtakes(1, 0) && overtakes(1, 1));

@@ -1,5 +1,6 @@
-//! The device that a rank sleeps on. An event of it wakes the rank directly, an event of another one through a thread of
-//! that device, which calls a waker. So a rank sleeps on the device that woke it last, or had the last event.
+//! The choice of the device on which a rank sleeps. An event of that device wakes the rank directly, an event of
+//! another one through a thread of that device, which calls a waker. So a rank sleeps on the device that woke it last,
+//! or had the last event.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +9,7 @@ use super::RouteDevice;
 use crate::device::{Device, Sleep, Waker};
 use crate::error::Result;
 
-/// Where this rank sleeps.
+/// The object on which this rank sleeps.
 enum SleepsOn {
     Device(usize),
     /// An event loop of the program.
@@ -42,7 +43,7 @@ impl Shared {
 /// How a rank sleeps on one of several devices.
 pub(super) struct Sleeping {
     shared: Arc<Shared>,
-    /// The waker of each device for the sleeps on another one.
+    /// The waker of each device, for sleeps on another device.
     wakers: Vec<Waker>,
 }
 
@@ -57,7 +58,7 @@ impl Sleeping {
         let waker = |number| -> Waker {
             let shared = Arc::clone(&shared);
             Arc::new(move || {
-                // Relaxed: an old value only makes a rank sleep on another device.
+                // Relaxed: an outdated value only makes a rank sleep on another device.
                 shared.last.store(number, Ordering::Relaxed);
                 shared.wake();
             })
@@ -65,7 +66,7 @@ impl Sleeping {
         Ok(Self { wakers: (0..devices.len()).map(waker).collect(), shared })
     }
 
-    /// Notes an event of a device.
+    /// Records an event of a device.
     #[inline]
     pub(super) fn note(&self, number: u8) {
         // Relaxed: as in `new`.
@@ -78,7 +79,7 @@ impl Sleeping {
         Arc::new(move || shared.wake())
     }
 
-    /// Chooses the device to sleep on, and how. From now on, an event of any device ends that sleep.
+    /// Chooses the device to sleep on, and the kind of sleep. From now on, an event of any device ends that sleep.
     fn begin<'a>(&'a self, sleep: Sleep<'a>) -> (usize, Sleep<'a>) {
         // Relaxed: as in `new`.
         let last = self.shared.last.load(Ordering::Relaxed);
@@ -95,14 +96,13 @@ impl Sleeping {
 impl RouteDevice {
     /// Sleeps as [`Device::park`] does.
     pub(super) fn park_all(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
-        let left_out = self.silences.iter().fold(false, |any, silence| silence.end() | any);
-        if left_out || self.needs_poll() {
+        if self.silences.end_all() || self.needs_poll() {
             std::thread::yield_now();
             return true;
         }
         let (on, sleep) = self.sleeping.begin(sleep);
         let mut work = false;
-        // Peers can see by now that this rank is about to sleep; so the other devices are polled a last time.
+        // The other devices are polled a last time, since peers can see by now that this rank is about to sleep.
         let first = self.devices[on].park(sleep, &mut || {
             for (number, device) in self.devices.iter().enumerate().filter(|(number, _)| *number != on) {
                 work |= device.park(Sleep::Elsewhere(&self.sleeping.wakers[number]), &mut || false);

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! Large reads and writes that several devices of one kind carry together.
+//! Large reads and writes that are striped over several devices of one kind.
 //!
-//! The bytes are cut into as many pieces as there are devices, at multiples of a page. The request is complete when all
-//! pieces are; its notification follows.
+//! The bytes are divided into as many segments as there are devices, at multiples of a page. The request is complete
+//! when all segments are; its notification follows.
 
 use super::RouteDevice;
 use super::regions::Imported;
@@ -11,19 +11,21 @@ use super::table::LARGE_BYTES;
 use crate::device::{Event, Operation, OwnedTransfer, Posted, WorkRequest};
 use crate::error::Result;
 
-/// Pieces begin at multiples of this many bytes.
+/// Segments begin at multiples of this many bytes.
 const PAGE: usize = 4096;
 
 impl RouteDevice {
     /// The region of a request that is striped; `None` for other requests.
-    pub(super) fn striped(&self, request: &WorkRequest<'_>, region: u64) -> Result<Option<Imported>> {
-        if !matches!(request.operation, Operation::Transfer(transfer) if transfer.len() >= LARGE_BYTES) {
-            return Ok(None);
+    pub(super) fn striped(&self, request: &WorkRequest<'_>) -> Result<Option<Imported>> {
+        match request.operation {
+            Operation::Transfer(transfer) if transfer.len() >= LARGE_BYTES => {
+                self.imported(request.peer, transfer.region, |import| Some(*import).filter(|import| import.rails != 0))
+            }
+            _ => Ok(None),
         }
-        self.imported(request.peer, region, |import| Some(*import).filter(|import| import.rails != 0))
     }
 
-    /// Posts a read or write in pieces.
+    /// Posts a read or write in segments.
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).
@@ -61,7 +63,7 @@ impl RouteDevice {
                     self.requests.remove(id);
                     return Err(e);
                 }
-                Ok(Posted::Busy) => self.requests.add_stripe(stripe),
+                Ok(Posted::Busy) => self.requests.stripes.borrow_mut().push_back(stripe),
                 Ok(Posted::Pending) => {}
                 done => {
                     if let Some((tracked, result)) = self.requests.ended(id, done.map(drop)) {
@@ -73,11 +75,11 @@ impl RouteDevice {
         Ok(Posted::Pending)
     }
 
-    /// The result of posting a request whose pieces are complete already.
+    /// The result of posting a request whose segments are already complete.
     fn posted_whole(&self, tracked: Tracked, result: Result<()>) -> Result<Posted> {
         let Tracked { id, notify, .. } = tracked;
         if let Err(e) = result {
-            // Other devices may have carried the other pieces.
+            // Other devices may have executed the other segments.
             return self.repeats(tracked, e).map(|()| Posted::Pending);
         }
         match notify {
@@ -98,14 +100,14 @@ impl RouteDevice {
         unsafe { self.post_to(device, &WorkRequest { peer, operation, notify: None, id }) }
     }
 
-    /// Posts pieces that found a busy device; returns whether there were any.
+    /// Posts segments that were delayed by a busy device; returns whether there were any.
     pub(super) fn post_stripes(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let mut any = false;
         while let Some(stripe) = self.requests.take_stripe() {
-            // SAFETY: the blocks are valid until the request is complete or cancelled, which removes its pieces.
+            // SAFETY: the blocks are valid until the request is complete or cancelled, which removes its segments.
             match unsafe { self.post_stripe(&stripe) } {
                 Ok(Posted::Busy) => {
-                    self.requests.put_back(stripe);
+                    self.requests.stripes.borrow_mut().push_front(stripe);
                     break;
                 }
                 Ok(Posted::Pending) => {}
@@ -116,15 +118,15 @@ impl RouteDevice {
         any
     }
 
-    /// Whether requests wait for room in a device, which no event announces.
+    /// Whether requests wait for queue space in a device, which no event announces.
     pub(super) fn needs_poll(&self) -> bool {
         self.requests.has_waiting() || self.pairs.is_ready.get()
     }
 }
 
 impl Requests {
-    /// Whether notifications or pieces wait for room in a device.
+    /// Whether notifications or segments wait for queue space in a device.
     fn has_waiting(&self) -> bool {
-        self.first_unnotified().is_some() || self.has_stripes()
+        self.first_unnotified().is_some() || !self.stripes.borrow().is_empty()
     }
 }

@@ -15,7 +15,6 @@ use crate::stats::Stats;
 const NOT_HERE: u32 = u32::MAX;
 
 /// A device whose peers are ranks of the job.
-#[derive(Debug)]
 pub(crate) struct Subset {
     inner: Box<dyn Device>,
     /// The ranks of the job that the device connects, by their numbers in the device.
@@ -51,7 +50,7 @@ impl Subset {
     }
 }
 
-// SAFETY: hands on what the device below names.
+// SAFETY: passes on the memory that the inner device returns.
 unsafe impl Device for Subset {
     forward!(inner: sealed, peers_can_map, waker, now, compute, stats, cancel);
 
@@ -123,7 +122,7 @@ unsafe impl Device for Subset {
             },
             PeerCheck::Met(loss) => {
                 let known = |rank: u32| self.number(rank, "check a peer").ok();
-                // The loss of a rank that the device does not connect is not its concern.
+                // The device ignores the loss of a rank that it does not connect.
                 if loss.blamed_number().and_then(known).is_none() {
                     return Ok(None);
                 }

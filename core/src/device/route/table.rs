@@ -12,7 +12,7 @@ pub(super) const LARGE_BYTES: usize = 256 << 10;
 pub(crate) const SIZES: usize = 3;
 const LARGEST_RANGE: usize = SIZES - 1;
 
-/// The range that a length in bytes is in.
+/// The size range of a length in bytes.
 #[inline(always)]
 pub(super) fn size_of(len: usize) -> usize {
     usize::from(len >= MEDIUM_BYTES) + usize::from(len >= LARGE_BYTES)
@@ -21,15 +21,15 @@ pub(super) fn size_of(len: usize) -> usize {
 /// A device of a rank, as input of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    /// Its number in the job, the same at all ranks that have it.
+    /// The device's number in the job, the same at all ranks that have it.
     pub(crate) number: u8,
-    /// Its kind: devices of one kind share the large reads and writes of a pair.
+    /// The device's kind: the large reads and writes of a pair are striped over devices of one kind.
     pub(crate) kind: u8,
-    /// Whether it carries reads and writes of each range of sizes.
+    /// Whether the device is used for reads and writes of each size range.
     pub(crate) carries: [bool; SIZES],
 }
 
-/// The device that a table of routes names for a range of sizes.
+/// The device that a routing table names for a size range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
     /// The best device of this kind ([`Member::kind`]); large reads and writes may be striped over all devices of the
@@ -39,22 +39,22 @@ pub(crate) enum Chosen {
     Device(u8),
 }
 
-/// The devices that a table of routes names for a peer.
+/// The devices that a routing table names for a peer.
 pub(crate) type Choice = [Option<Chosen>; SIZES];
 
 /// The devices to one peer, by their numbers at this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Connection {
-    /// Device for reads and writes of each range of sizes; the first is also that of packets.
+    /// Device for reads and writes of each size range; packets use the first.
     pub(super) by_size: [u8; SIZES],
     /// Devices over which large reads and writes are striped, as bits; 0 unless there are several.
     pub(super) rails: u8,
-    /// All devices between nodes that both ranks have, as bits; 0 unless there are several. If one fails, the others
+    /// All inter-node devices that both ranks have, as bits; 0 unless there are several. If one fails, the others
     /// continue.
     pub(super) common: u8,
     /// Whether the peer is on this node and reached by shared memory.
     pub(super) on_node: bool,
-    /// Whether requests to the peer use several devices, so that they may overtake each other.
+    /// Whether requests to the peer use several devices, so that one may overtake another.
     pub(super) is_mixed: bool,
 }
 
@@ -62,15 +62,15 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct Table {
     connections: Vec<Connection>,
-    /// The device of atomics on regions that ranks of several nodes use: all ranks have it.
+    /// The device for atomics on regions that ranks of several nodes use; all ranks have it.
     pub(super) domain: u8,
 }
 
 impl Table {
     /// The table of rank `me`. `node`: the ranks reached by the intra-node device, which then is device 0. `inter`: the
     /// other devices, best first. `has`: a bit for each device of the job that a rank has, by rank. `chosen`: the
-    /// devices that a table of routes names, by rank, the same at both ranks of a pair; it may be empty. If the pair
-    /// does not have a named device, the order of the devices decides.
+    /// devices that a routing table names, by rank, the same at both ranks of a pair; it may be empty. If the pair does
+    /// not have a named device, the order of the devices decides.
     ///
     /// # Errors
     /// `Unsupported` if this rank has no device in common with another one, or if no device is common to all ranks.
@@ -88,7 +88,7 @@ impl Table {
             let with = |number: u8| has.iter().filter(|one| **one >> number & 1 == 1).count();
             let best = inter.iter().max_by_key(|member| with(member.number)).map_or(0, |member| member.number);
             let without = has.iter().position(|one| one >> best & 1 == 0).unwrap_or(me as usize);
-            return Err(lacking(without).cause("no device between nodes is common to all ranks"));
+            return Err(lacking(without).cause("no inter-node device is common to all ranks"));
         };
         let connection = |(peer, has): (usize, &u8)| {
             if node.contains(&(peer as u32)) {
@@ -133,7 +133,7 @@ impl Table {
         self.connections.iter().any(|c| c.common == 0 && c.by_size.contains(&device))
     }
 
-    /// The devices that carry requests, or would if others failed, as bits.
+    /// The devices that execute requests, or would if others failed, as bits.
     pub(super) fn used(&self) -> u8 {
         let of = |c: &Connection| c.by_size.iter().fold(c.common, |bits, device| bits | 1 << device);
         self.connections.iter().fold(1 << self.domain, |bits, connection| bits | of(connection))
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|rank| table.get(rank).unwrap().is_mixed), [true, true, false]);
         assert_eq!([0, 1, 2].map(|rank| table.get(rank).unwrap().common), [0, 0b110, 0]);
         assert_eq!(table.get(4), None);
-        // Rank 2 has two devices, numbered 0 and 1 there.
+        // Rank 2 has two devices, which it numbers 0 and 1.
         let table = Table::new(2, &[2], &[member(2)], &has, &[]).unwrap();
         assert_eq!((table.domain, table.get(0).unwrap().by_size, table.get(0).unwrap().is_mixed), (1, [1; 3], false));
         assert!(size_of_connection() <= 8);
@@ -175,7 +175,7 @@ mod tests {
         let table = Table::new(0, &[], &[small, member(2)], &[0b110; 2], &[]).unwrap();
         assert_eq!((table.get(1).unwrap().by_size, table.domain), ([0, 1, 1], 0));
         assert_eq!([0, MEDIUM_BYTES - 1, MEDIUM_BYTES, LARGE_BYTES - 1, LARGE_BYTES].map(size_of), [0, 0, 1, 1, 2]);
-        // The first device carries a range that no device names.
+        // The first device is used for a size range that no device names.
         assert_eq!(Table::new(0, &[], &[small], &[0b10; 2], &[]).unwrap().get(1).unwrap().by_size, [0; 3]);
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let table = Table::new(0, &[0], &[rail(1), rail(2), member(3)], &[0b1111, 0b1111, 0b1011], &[]).unwrap();
         let of = |peer| table.get(peer).map(|c| (c.rails, c.is_mixed, c.by_size)).unwrap();
         assert_eq!((of(0), of(1), of(2)), ((0, true, [0; 3]), (0b110, true, [1; 3]), (0, true, [1; 3])));
-        // Rank 2 has one of the rails, and another device that continues if that fails.
+        // Rank 2 has one of the rails, and another device that takes over if the rail fails.
         assert_eq!([0, 1, 2].map(|peer| table.get(peer).unwrap().common), [0, 0b1110, 0b1010]);
         assert_eq!((table.used(), table.domain), (0b1111, 1));
         let small = Member { carries: [true, true, false], ..rail(2) };
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(of([device(3), None, device(2)], 0b1111), ([3, 1, 2], 0, true));
         assert_eq!(of([Some(Chosen::Kind(3)); 3], 0b1111), ([3; 3], 0, true));
         assert_eq!(of([Some(Chosen::Kind(7)); 3], 0b1111), ([1; 3], 0b110, true));
-        // If the pair lacks a named device, the order decides.
+        // If the pair does not have a named device, the order decides.
         assert_eq!(of([device(3), device(5), Some(Chosen::Kind(9))], 0b0111), ([1; 3], 0b110, true));
         // Both ranks of a pair use the same device for packets, whatever their orders.
         let other = Table::new(1, &[1], &[member(3), rail(1)], &[0b1111, 0b1011], &[[device(3); 3]]).unwrap();
@@ -221,7 +221,7 @@ mod tests {
         let devices = [member(1), member(2)];
         let e = Table::new(0, &[0], &devices, &[0b111, 0b011, 0b101], &[]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
-        // All ranks on one node need no other device.
+        // If all ranks are on one node, they need no other device.
         assert_eq!(Table::new(0, &[0, 1], &[], &[1; 2], &[]).unwrap().domain, 0);
     }
 }

@@ -33,7 +33,7 @@ const ID: HandlerId = HandlerId(1);
 /// Longer than any test takes; turns a hang into a failure.
 const WATCHDOG: Duration = Duration::from_secs(100);
 
-/// Joins an intra-node device and one that connects all ranks.
+/// Combines an intra-node device with one that connects all ranks.
 pub(crate) fn joined(me: u32, size: u32, intra: Box<dyn Device>, inter: Box<dyn Device>) -> Result<RouteDevice> {
     let member = Member { number: 1, kind: 0, carries: [true; SIZES] };
     RouteDevice::new(me, Some(intra), vec![(member, inter)], &vec![0b11; size as usize], &[])
@@ -44,7 +44,7 @@ pub(crate) fn joined(me: u32, size: u32, intra: Box<dyn Device>, inter: Box<dyn 
 enum Between {
     /// Atomics are coherent with the processor's.
     Coherent,
-    /// Atomics count as not coherent, as those of an HCA.
+    /// Atomics are treated as not coherent, as those of an HCA.
     Apart,
 }
 
@@ -70,7 +70,7 @@ fn start(
     Job::start_on(bootstrap, settings.clone(), Box::new(device))
 }
 
-/// The result of `f` at each of `n` ranks that wait by `wait`.
+/// The result of `f` at each of `n` ranks, all of which wait as `wait` specifies.
 fn mixed<R: Send + 'static>(
     n: u32,
     wait: &'static str,
@@ -144,7 +144,7 @@ fn forget(job: &Job, handle: u64) {
 }
 
 #[test]
-fn packets_go_by_shared_memory_on_the_node_and_by_the_card_elsewhere_each_pair_in_order() {
+fn packets_use_shared_memory_on_the_node_and_the_hca_elsewhere_each_pair_in_order() {
     const PACKETS: u32 = 300;
     for (n, wait) in [(2, "auto"), (3, "auto"), (4, "park"), (5, "yield")] {
         well(n, wait, move |job| {
@@ -158,7 +158,7 @@ fn packets_go_by_shared_memory_on_the_node_and_by_the_card_elsewhere_each_pair_i
                 Delivery::Done
             })?;
             let team = job.world()?;
-            // The first device sends packets, which peers answer until they have left it.
+            // The first device sends packets, to which peers reply until they have left it.
             (0..2).try_for_each(|_| team.barrier())?;
             let before = job.stats_by_device();
             for number in 0..PACKETS {
@@ -281,7 +281,7 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
                 }
                 team.barrier()?;
                 if team.rank() == 0 {
-                    // SAFETY: this rank's own word, which no rank changes any more.
+                    // SAFETY: this rank's own word, which no rank changes any longer.
                     let sum = unsafe { own.base.cast::<u64>().add(1).read_volatile() };
                     assert_eq!(sum, ADDS * team.size() as u64);
                 }
@@ -304,7 +304,7 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
         let world = job.world()?;
         let node = world.split_by_node()?;
         let arrays = [SignalArray::new(&node, 0)?, SignalArray::new(&world, 0)?];
-        // The array that rank 0 and a rank use in a round, and the numbers of both in its team.
+        // The signal array that rank 0 and another rank use in a round, and the numbers of both in its team.
         let pair = |rank: usize, round: u64| match (rank, round % 2) {
             (2, 0) => (&arrays[0], 1),
             _ => (&arrays[1], rank),
@@ -348,7 +348,7 @@ fn rank_lost_on_the_node_or_elsewhere_is_named_at_every_rank() {
             for (rank, end) in ends.into_iter().enumerate().filter(|(r, _)| *r != victim) {
                 let e = end.expect_err("a barrier without one of the ranks");
                 assert_eq!(e.kind(), ErrorKind::PeerLost, "{e}");
-                // A rank that ends because of the victim's loss is in turn lost for other ranks.
+                // A rank that ends because of the victim's loss is also lost for other ranks.
                 assert!(e.blamed().is_some_and(|b| b != rank && b < 4), "rank {rank}, {victim} is lost: {e}");
             }
         }
@@ -383,7 +383,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         for (peer, region) in [(mate, 0), (mate, 2000), (mate, 2001), ((mate + 1) % 4, 2001)] {
             assert_eq!(write(peer, region, 0, None).0, ErrorKind::BadKey, "{region} at {peer}");
         }
-        let long = vec![0; device.capabilities().max_packet + 1];
+        let long = vec![0; device.capabilities().max_packet.max(device.capabilities().max_lent_packet) + 1];
         for peer in 0..4 {
             let packet = Operation::send(&long, &[]);
             // SAFETY: the request is refused.
@@ -409,7 +409,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
     });
 }
 
-/// A write and its notification stay together on either device.
+/// A write and its notification use the same device.
 #[test]
 fn write_is_there_when_its_notification_is() {
     const ROUNDS: u64 = 200;

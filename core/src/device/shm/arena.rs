@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Short memory that this device allocates: many regions share a segment, so that thousands of them take few
-//! descriptors and mappings here and at every peer.
+//! Small regions that this device allocates: many regions share a segment, so that thousands of them take few
+//! descriptors and mappings at this rank and at every peer.
 //!
 //! A segment consists of a header and slots of one size. The header holds the size and the number of the slots and a
 //! word for each slot, with the region that has the slot and the number of its imports:
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A peer can import a slot only while the word holds the region's key, so a key is useless after the release. A slot
-//! is used again only when no import of it is left: a peer that still uses a released region accesses memory that no
-//! other region has.
+//! is reused only when no import of it is left: a peer that still uses a released region accesses memory that no other
+//! region has.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,10 +31,10 @@ const SIZES: usize = 5;
 /// Bytes of slots in the first segment, which has at least four slots because a released slot can be reused only when
 /// no peer imports it.
 const FIRST_SEGMENT_BYTES: usize = 16 * PAGE;
-/// Maximum bytes of slots in a segment; each segment has twice as many slots as the largest before it.
+/// Maximum bytes of slots in a segment; each segment has twice as many slots as the largest one before it.
 const MAX_SEGMENT_BYTES: usize = 16 << 20;
 /// Number of released slots that are checked when a slot is needed.
-const LOOKS: usize = 8;
+const MAX_CHECKED_SLOTS: usize = 8;
 
 /// The lower half of a slot's word.
 const IMPORTS: u64 = (1 << 32) - 1;
@@ -44,7 +44,6 @@ fn owner(key: u64) -> u64 {
 }
 
 /// One segment of slots.
-#[derive(Debug)]
 struct Slots {
     segment: Segment,
     name: SegmentName,
@@ -62,33 +61,32 @@ fn header(count: usize) -> usize {
 }
 
 /// A slot of this rank.
-#[derive(Debug)]
 pub(super) struct Slot {
-    of: Rc<Slots>,
+    slots: Rc<Slots>,
     index: usize,
 }
 
 impl Slot {
     fn size(&self) -> usize {
-        (self.of.segment.mapping().len() - header(self.of.count)) / self.of.count
+        (self.slots.segment.mapping().len() - header(self.slots.count)) / self.slots.count
     }
 
     pub(super) fn base(&self) -> *mut u8 {
-        self.of.segment.mapping().at(self.offset())
+        self.slots.segment.mapping().at(self.offset())
     }
 
     /// Offset of the first byte in the segment.
     pub(super) fn offset(&self) -> usize {
-        header(self.of.count) + self.index * self.size()
+        header(self.slots.count) + self.index * self.size()
     }
 
     fn word(&self) -> &AtomicU64 {
-        self.of.segment.mapping().word(word_at(self.index))
+        self.slots.segment.mapping().word(word_at(self.index))
     }
 
     /// Name of the segment and number of the slot, for the key of a region.
     pub(super) fn name(&self) -> (SegmentName, u64) {
-        (self.of.name, self.index as u64)
+        (self.slots.name, self.index as u64)
     }
 
     /// Lets peers that have the region's key import the slot.
@@ -99,7 +97,7 @@ impl Slot {
 }
 
 /// The slots of one size.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Class {
     /// Number of slots in the largest segment.
     largest: usize,
@@ -113,7 +111,7 @@ impl Class {
     fn reclaim(&mut self, looks: usize) {
         for _ in 0..looks.min(self.released.len()) {
             let Some(slot) = self.released.pop_front() else { break };
-            // Acquire: pairs with the Release of a peer that forgets the slot, after its last access.
+            // Acquire: pairs with the Release of a peer that drops its import of the slot, after its last access.
             if slot.word().load(Ordering::Acquire) & IMPORTS == 0 {
                 self.free.push(slot);
             } else {
@@ -125,13 +123,12 @@ impl Class {
     /// Drops the segments whose slots are all free.
     fn shrink(&mut self) {
         let mut free: FxHashMap<u64, usize> = FxHashMap::default();
-        self.free.iter().for_each(|slot| *free.entry(slot.of.name.inode).or_default() += 1);
-        self.free.retain(|slot| free[&slot.of.name.inode] < slot.of.count);
+        self.free.iter().for_each(|slot| *free.entry(slot.slots.name.inode).or_default() += 1);
+        self.free.retain(|slot| free[&slot.slots.name.inode] < slot.slots.count);
     }
 }
 
 /// The slots of one rank.
-#[derive(Debug)]
 pub(super) struct Arena {
     dir: PathBuf,
     classes: RefCell<[Class; SIZES]>,
@@ -156,18 +153,18 @@ impl Arena {
         let index = pages.trailing_zeros() as usize;
         let mut classes = self.classes.borrow_mut();
         if classes[index].free.is_empty() {
-            classes[index].reclaim(LOOKS);
+            classes[index].reclaim(MAX_CHECKED_SLOTS);
         }
         if let Some(slot) = classes[index].free.pop() {
-            // SAFETY: a slot of this size, which no peer can access any more.
+            // SAFETY: a slot of this size, which no peer can access any longer.
             unsafe { slot.base().write_bytes(0, slot.size()) };
             return Ok(slot);
         }
         let slots = Rc::new(self.grow(&mut classes, index, pages * PAGE)?);
         let class = &mut classes[index];
         class.largest = slots.count;
-        class.free.extend((1..slots.count).rev().map(|index| Slot { of: Rc::clone(&slots), index }));
-        Ok(Slot { of: slots, index: 0 })
+        class.free.extend((1..slots.count).rev().map(|index| Slot { slots: Rc::clone(&slots), index }));
+        Ok(Slot { slots, index: 0 })
     }
 
     /// Makes a segment with twice as many slots as the largest one, or fewer if shared memory is short.
@@ -197,8 +194,8 @@ impl Arena {
     }
 
     /// Releases a slot. Peers can no longer import it.
-    pub(super) fn give_back(&self, slot: Slot) {
-        // AcqRel: an importing peer was counted before, or it sees that the key is gone.
+    pub(super) fn release(&self, slot: Slot) {
+        // AcqRel: an importing peer was counted before, or it sees that the key was cleared.
         let imports = slot.word().fetch_and(IMPORTS, Ordering::AcqRel);
         let index = (slot.size() / PAGE).trailing_zeros() as usize;
         let class = &mut self.classes.borrow_mut()[index];
@@ -229,7 +226,7 @@ impl Drop for ImportedSlot {
 }
 
 /// Segments of slots that this rank has mapped, by peer and inode.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct ImportedSlots(RefCell<FxHashMap<(u32, u64), Weak<Mapping>>>);
 
 impl ImportedSlots {
@@ -301,7 +298,7 @@ mod tests {
             assert_eq!(first.read_volatile(), 5);
         }
         let name = slot.name();
-        arena.give_back(slot);
+        arena.release(slot);
         assert_eq!(peer.import(0, name, 7, 8).unwrap_err().kind(), ErrorKind::Protocol);
         drop(twice);
         let others: Vec<Slot> = (0..100).map(|_| arena.take(100).unwrap()).collect();
@@ -331,7 +328,7 @@ mod tests {
         assert_eq!(bases.len(), 3000);
         assert!(peer.0.borrow().len() <= 12, "{} segments", peer.0.borrow().len());
         drop(imported);
-        slots.into_iter().for_each(|slot| arena.give_back(slot));
+        slots.into_iter().for_each(|slot| arena.release(slot));
         let longer = arena.take(MAX_REGION_BYTES).unwrap();
         assert!(bases.contains(&arena.take(1).unwrap().base()) && longer.size() == MAX_REGION_BYTES);
     }
@@ -342,11 +339,11 @@ mod tests {
         let slot = arena.take(PAGE + 1).unwrap();
         slot.open(1);
         let (name, index) = slot.name();
-        for (slot, len) in [(index, 2 * PAGE + 1), (index + slot.of.count as u64, 8), (u64::MAX, 8)] {
+        for (slot, len) in [(index, 2 * PAGE + 1), (index + slot.slots.count as u64, 8), (u64::MAX, 8)] {
             assert!(peer.import(0, (name, slot), 1, len).unwrap().is_none(), "slot {slot}, {len} bytes");
         }
         for (at, value) in [(0, 0), (0, PAGE as u64), (0, u64::MAX), (8, 0), (8, 3), (8, u64::MAX)] {
-            let word = slot.of.segment.mapping().word(at);
+            let word = slot.slots.segment.mapping().word(at);
             let true_one = word.swap(value, Ordering::SeqCst);
             assert!(peer.import(0, (name, index), 1, 8).unwrap().is_none(), "{value} at {at}");
             word.store(true_one, Ordering::SeqCst);

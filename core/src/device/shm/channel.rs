@@ -1,18 +1,18 @@
 #![allow(unsafe_code)]
-//! Packets from one rank to another: through the ring ([`super::ring`]), or through the reply line. Both ends number
-//! the packets, so that they are received in the order of sending.
+//! Packets from one rank to another, in the ring ([`super::ring`]) or in the reply line. Both ends number the packets,
+//! so that they are received in the order of sending.
 //!
-//! A line that has just delivered a packet is in the right cache for the answer: two ranks therefore share a *reply
-//! line*, which carries a short packet to one rank and the answer back. One of the two owns it: at first the lower rank,
-//! then the rank that has received the packet in it. The owner sends its next short packet through it, and all other
-//! packets through the ring.
+//! A cache line that has just delivered a packet is in the right cache for the answer: two ranks therefore share a
+//! *reply line* for a short packet to one rank and the answer back. One of the two owns it: at first the lower rank,
+//! then the rank that has received the packet in it. The owner sends its next short packet in it, and all other packets
+//! in the ring.
 //!
-//! The same holds for the lines of a longer packet. Two ranks share two *cells* for them, one in the segment of each, and
-//! each cell belongs to one of the two ranks: at first to the rank in whose segment it is, then to the rank that has
-//! received the packet in it. The receiver fetches its lines for writing, so that they move once, with their bytes, and
-//! are in the right cache for the next packet in the other direction. The reply line, or a slot in the ring, names
-//! the cell. A rank without a cell sends the bytes through the ring, where each line moves twice for a packet: to be written,
-//! and to be read.
+//! The same holds for the cache lines of a longer packet. Two ranks share two *cells* for them, one in the segment of
+//! each, and each cell belongs to one of the two ranks: at first to the rank in whose segment it is, then to the rank
+//! that has received the packet in it. The receiver fetches its lines for writing, so that they move once, with their
+//! bytes, and are in the right cache for the next packet in the other direction. The reply line, or a slot in the ring,
+//! names the cell. A rank without a cell sends the bytes in the ring, where each cache line is transferred twice per
+//! packet: to be written, and to be read.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
@@ -29,27 +29,25 @@ use crate::memory::copy;
 use crate::memory::segment::Mapping;
 use crate::memory::words::{Memory, Word, fetch_to_write, store_packet};
 
-/// Length of the longest short packet; the reply line has room for it behind the marker.
+/// Length of the longest short packet, which fits into the reply line after the marker.
 pub(super) const SHORT: usize = 8 * SHORT_WORDS;
 /// The marker of the reply line has the length in the lower bits and the packet number, which does not wrap, in the
 /// upper bits. The bit between them marks a packet from the higher rank to the lower.
 const LENGTH: u64 = DOWN - 1;
 const DOWN: u64 = 1 << 6;
 const NUMBER_SHIFT: u32 = 7;
-/// In place of a length: the next words are the length of a packet in a cell, and the cell.
+/// A value instead of a length: the next words are the length of a packet in a cell, and the cell's number.
 const NAMES_CELL: u64 = LENGTH;
 
-/// A place for a packet of two ranks.
-#[derive(Debug)]
+/// A cell that two ranks share for packets.
 struct SharedCell<M> {
     memory: M,
     at: usize,
-    /// Whether it belongs to this end.
+    /// Whether the cell belongs to this end.
     is_own: Cell<bool>,
 }
 
 /// One rank's end of a channel: packets to a peer, and packets from that peer.
-#[derive(Debug)]
 pub(super) struct Channel<M: Memory = Mapping> {
     /// The ring for packets to the peer, in the peer's segment.
     outgoing: Ring<M>,
@@ -81,7 +79,7 @@ impl<M: Memory + Clone> Channel<M> {
             outgoing: ring(own.0, peer.1),
             incoming: ring(peer.0, own.1),
             reply_line: lower.1.line(layout.reply_line(higher.0)),
-            // A rank does not use a reply line with itself.
+            // A rank has no reply line with itself.
             owns_reply_line: Cell::new(own.0 < peer.0),
             cells: [(own, peer.0), (peer, own.0)].map(|((holder, memory), other)| SharedCell {
                 memory: memory.clone(),
@@ -114,10 +112,10 @@ impl<M: Memory + Clone> Channel<M> {
         let number = self.sent.get();
         let sent = match self.cells.iter().position(|cell| cell.is_own.get()) {
             Some(index) => {
-                // The peer counts the cells from its end.
+                // The peer numbers the cells from its own end.
                 let (cell, name) = (&self.cells[index], 1 - index as u64);
                 assert!(len <= self.max_packet, "a packet of {len} bytes");
-                // SAFETY: as long as a cell; it belongs to this end. The blocks are valid by the contract.
+                // SAFETY: as long as a cell, which belongs to this end. The blocks are valid by the contract.
                 let store = || unsafe { cell.memory.store_packet(cell.at, header, body, copy::store) };
                 let sent = if self.owns_reply_line.replace(false) {
                     store();
@@ -172,21 +170,21 @@ impl<M: Memory + Clone> Channel<M> {
         marker & !LENGTH == READY | self.received.get() << NUMBER_SHIFT | self.down[1]
     }
 
-    /// Whether a packet from the peer waits.
+    /// Whether a packet from the peer is ready.
     #[inline]
     pub(super) fn ready(&self) -> bool {
         // Relaxed: `pop` reads again with Acquire.
         self.is_next(self.reply_line[0].load(Ordering::Relaxed)) || self.incoming.ready()
     }
 
-    /// Whether a packet waits in the line of the ring with the end of the previous one.
+    /// Whether a packet is ready in the ring's cache line that holds the end of the previous packet.
     #[inline(always)]
     pub(super) fn ready_in_line(&self) -> bool {
         self.incoming.ready_in_line()
     }
 
-    /// Takes the next packet into `packet`, private memory for at least a short packet and the ring's longest packet. A
-    /// packet of `long` bytes or more stays in the ring until [`take_long`](Self::take_long).
+    /// Receives the next packet into `packet`, private memory for at least a short packet and the ring's longest
+    /// packet. A packet of `long` bytes or more stays in the ring until [`take_long`](Self::take_long).
     #[inline(always)]
     pub(super) fn pop(&self, packet: &mut [u8], long: usize) -> Popped {
         match self.pop_reply(packet) {
@@ -197,10 +195,10 @@ impl<M: Memory + Clone> Channel<M> {
             // The next packet is in the reply line but was not visible at the first check. It is visible now, because
             // the marker of the later packet was read with Acquire.
             Popped::Later => match self.pop_reply(packet) {
-                Popped::Empty => Popped::Garbage(self.received.get()),
+                Popped::Empty => Popped::Malformed(self.received.get()),
                 found => found,
             },
-            Popped::InCell(len, cell) if !self.may_come(len, cell) => Popped::Garbage(cell),
+            Popped::InCell(len, cell) if !self.is_valid_cell(len, cell) => Popped::Malformed(cell),
             found @ (Popped::Packet(_) | Popped::InCell(..)) => {
                 self.received.set(self.received.get() + 1);
                 // The next packet to the peer is often an answer.
@@ -211,13 +209,13 @@ impl<M: Memory + Clone> Channel<M> {
         }
     }
 
-    /// Whether a packet of `len` bytes may come in this cell, as its sender claims.
-    fn may_come(&self, len: usize, cell: u64) -> bool {
+    /// Whether a packet of `len` bytes may be in this cell, as its sender claims.
+    fn is_valid_cell(&self, len: usize, cell: u64) -> bool {
         let cell = usize::try_from(cell).ok().and_then(|cell| self.cells.get(cell));
         len <= self.max_packet && cell.is_some_and(|cell| !cell.is_own.get())
     }
 
-    /// Memory and offset of the packet of `len` bytes in the cell, which was found. Its bytes stay until
+    /// Memory and offset of a packet of `len` bytes that was found in the cell. Its bytes stay until
     /// [`own_cell`](Self::own_cell).
     #[inline]
     pub(super) fn cell(&self, len: usize, cell: u64) -> (&M, usize) {
@@ -228,13 +226,13 @@ impl<M: Memory + Clone> Channel<M> {
         (memory, *at)
     }
 
-    /// Reports that the packet in the cell has been read. The cell belongs to this end now.
+    /// Reports that the packet in the cell has been read. The cell belongs to this end from now on.
     #[inline]
     pub(super) fn own_cell(&self, cell: u64) {
         self.cells[cell as usize].is_own.set(true);
     }
 
-    /// Takes the next packet into `packet` if it is in the reply line.
+    /// Receives the next packet into `packet` if it is in the reply line.
     #[inline(always)]
     fn pop_reply(&self, packet: &mut [u8]) -> Popped {
         // Acquire: pairs with the sender's Release; the bytes after the marker are complete.
@@ -255,22 +253,22 @@ impl<M: Memory + Clone> Channel<M> {
         Popped::Packet(len)
     }
 
-    /// Takes the next packet, which is in a cell that the reply line with this marker names.
+    /// Receives the next packet, which is in a cell that the reply line with this marker names.
     #[inline(never)]
     fn pop_cell_of_reply(&self, marker: u64) -> Popped {
         // Relaxed: ordered by the marker.
         let [len, cell] = [1, 2].map(|word| self.reply_line[word].load(Ordering::Relaxed));
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        if marker & LENGTH != NAMES_CELL || !self.may_come(len, cell) {
-            return Popped::Garbage(marker);
+        if marker & LENGTH != NAMES_CELL || !self.is_valid_cell(len, cell) {
+            return Popped::Malformed(marker);
         }
         self.received.set(self.received.get() + 1);
         self.owns_reply_line.set(true);
         Popped::InCell(len, cell)
     }
 
-    /// Takes the long packet of `len` bytes that was found. Returns the offset of its bytes in this rank's segment;
-    /// they stay until [`give_back_long`](Self::give_back_long).
+    /// Receives a long packet of `len` bytes that was found. Returns the offset of its bytes in this rank's segment;
+    /// they stay until [`release_long`](Self::release_long).
     pub(super) fn take_long(&self, len: usize) -> usize {
         let place = self.incoming.place(len);
         self.incoming.take(len);
@@ -279,8 +277,8 @@ impl<M: Memory + Clone> Channel<M> {
     }
 
     /// Reports that the long packet has been read.
-    pub(super) fn give_back_long(&self) {
-        self.incoming.give_back();
+    pub(super) fn release_long(&self) {
+        self.incoming.release_slots();
     }
 }
 
@@ -301,7 +299,7 @@ mod tests {
     /// The segments and the ends of rank 0 and rank 1.
     fn ends() -> [(Segment, Channel); 2] {
         let segments = [(); 2].map(|()| Segment::create(Path::new("/dev/shm"), LAYOUT.len(), Pages::AtOnce).unwrap());
-        // Mapped as in another process.
+        // Mapped as by another process.
         let mapped = segments.each_ref().map(|s| open(s.name().unwrap(), Pages::AtOnce, 0).unwrap());
         let mut me = 0..2;
         segments.map(|own| {
@@ -311,7 +309,7 @@ mod tests {
         })
     }
 
-    /// Takes the next packet into `packet`, also from a cell.
+    /// Receives the next packet into `packet`, also from a cell.
     fn pop(channel: &Channel, packet: &mut [u8]) -> Popped {
         match channel.pop(packet, usize::MAX) {
             Popped::InCell(len, cell) => {
@@ -377,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_takes_answers_back_by_the_line_that_they_came_with() {
+    fn channel_receives_answers_over_the_line_of_the_request() {
         let [(_, lower), (_, higher)] = ends();
         let mut packet = vec![0; LAYOUT.ring];
         let mut expect = |channel: &Channel, word: u64, len: usize| {
@@ -394,7 +392,7 @@ mod tests {
             assert!(!lower.ready() && !higher.ready());
         }
         assert!(lower.owns_reply_line.get());
-        // Packets that are not answers go through the ring, in order.
+        // Packets that are not answers are sent in the ring, in order.
         for word in 0..3 {
             assert!(lower.push_short(&ShortPacket::new([word; SHORT_WORDS], 24 * (1 + word as usize % 2))));
         }
@@ -437,9 +435,9 @@ mod tests {
         });
     }
 
-    /// Two ranks that answer each other, or send at the same time, use the cells alone.
+    /// Two ranks that answer each other, or send at the same time, use only the cells.
     #[test]
-    fn channel_sends_long_packets_back_in_the_cells_that_they_came_in() {
+    fn channel_sends_long_packets_back_in_the_cells_that_brought_them() {
         let [(_, lower), (_, higher)] = ends();
         let mut packet = vec![0; LAYOUT.ring];
         let bytes = vec![7; 2000];
@@ -462,7 +460,7 @@ mod tests {
             [&lower, &higher].into_iter().for_each(send);
             [&lower, &higher].into_iter().for_each(|channel| receive(channel, true));
         }
-        // A stream goes through the ring once the cells are at its receiver.
+        // A stream uses the ring once the cells are at its receiver.
         (0..3).for_each(|_| send(&lower));
         [true, false, false].into_iter().for_each(|in_cell| receive(&higher, in_cell));
         (0..3).for_each(|_| send(&higher));
@@ -474,10 +472,10 @@ mod tests {
         let [(own, lower), _] = ends();
         let mut packet = vec![0u8; LAYOUT.ring];
         let mut pop = || lower.pop(&mut packet, usize::MAX);
-        // A length beyond the line.
+        // A length beyond the reply line.
         let line = own.mapping().word(LAYOUT.reply_line(1));
         line.store(READY | DOWN | 49, Ordering::SeqCst);
-        assert!(matches!(pop(), Popped::Garbage(_)));
+        assert!(matches!(pop(), Popped::Malformed(_)));
         // The direction bit of the other direction, and another packet number: the line counts as empty.
         for marker in [READY, READY | DOWN | 1 << NUMBER_SHIFT] {
             line.store(marker, Ordering::SeqCst);
@@ -485,7 +483,7 @@ mod tests {
         }
         // A packet in the ring that is not the next one, while the reply line does not hold the next one either.
         own.mapping().word(LAYOUT.ring(1)).store(READY | 5 << 22, Ordering::SeqCst);
-        assert!(matches!(pop(), Popped::Garbage(_)));
+        assert!(matches!(pop(), Popped::Malformed(_)));
         line.store(READY | DOWN, Ordering::SeqCst);
         assert_eq!(pop(), Popped::Packet(0));
     }
@@ -498,13 +496,13 @@ mod tests {
             own.mapping().word(LAYOUT.ring(1) + 8).store(cell, Ordering::SeqCst);
             own.mapping().word(LAYOUT.ring(1)).store(3 << 62 | len, Ordering::SeqCst);
             let found = lower.pop(&mut vec![0; LAYOUT.ring], usize::MAX);
-            assert!(matches!(found, Popped::Garbage(_)), "{found:?}");
+            assert!(matches!(found, Popped::Malformed(_)), "{found:?}");
             let [(own, lower), _] = ends();
             for (at, word) in [(8, len), (16, cell), (0, READY | DOWN | NAMES_CELL)] {
                 own.mapping().word(LAYOUT.reply_line(1) + at).store(word, Ordering::SeqCst);
             }
             let found = lower.pop(&mut vec![0; LAYOUT.ring], usize::MAX);
-            assert!(matches!(found, Popped::Garbage(_)), "{found:?}");
+            assert!(matches!(found, Popped::Malformed(_)), "{found:?}");
         }
     }
 }

@@ -1,17 +1,17 @@
 #![allow(unsafe_code)]
-//! Moves pages of which a buffer has only a part, so that a window over a few bytes of `malloc`'s memory is mapped, and so
-//! are the ends of a longer one.
+//! Moves pages that a buffer covers only in part, so that a window over a few bytes of `malloc`'s memory is mapped, and
+//! so are the ends of a longer window.
 //!
-//! The rest of such a page belongs to other objects, among them those of the allocator and of this runtime. So these
-//! pages are moved only while [`ShmDevice::is_alone`](super::ShmDevice) holds, when only the calling thread and the
+//! The remainder of such a page belongs to other objects, among them those of the allocator and of this runtime. So
+//! these pages are moved only while [`ShmDevice::is_alone`](super::ShmDevice) holds: only the calling thread and the
 //! runtime's own threads can store to them. Between copy and exchange, the calling thread calls no allocator, and its
-//! stack is elsewhere. The runtime's threads are held up: the pages are write-protected by `userfaultfd` before they are
-//! copied, so a store waits for the exchange, and then finds the new page. The kernel stores there only for the system
-//! calls of these threads, whose results all go to their stacks.
+//! stack is elsewhere. The runtime's threads are blocked: the pages are write-protected by `userfaultfd` before they
+//! are copied, so a store waits for the exchange, and then finds the new page. The kernel stores to these pages only
+//! for system calls of these threads, whose results all go to their stacks.
 //!
-//! The pages stay moved as long as the program keeps them, like those of buffers of messages: later, another thread could
-//! store to them. So they are not moved without a watch, or if the allocator is not known to allow it. Only those of
-//! exclusive memory are given back, by the same means.
+//! The pages stay moved as long as the program keeps them, like those of message buffers: later, another thread could
+//! store to them. So they are not moved without a watch, or if the allocator is not known to allow it. Only pages of
+//! exclusive memory are moved back, by the same means.
 
 use std::fs::File;
 use std::io;
@@ -22,12 +22,12 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use rustix::mm::{MapFlags, MremapFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
 
 use super::fork;
-use super::remap::{BlockedSignals, MovedPages, RIGHTS, pages_in, write_all};
+use super::remap::{BlockedSignals, MovedPages, RIGHTS, pages_in, write_all_at};
 use crate::device::watch;
 use crate::error::{Error, Result};
 use crate::memory::segment::PAGE;
 
-/// Distance from the top of the stack within which the calling thread may store meanwhile.
+/// Distance in bytes from the top of the stack within which the calling thread may store meanwhile.
 const STACK: usize = 64 << 10;
 
 /// The pages that contain `bytes`.
@@ -35,7 +35,7 @@ pub(super) fn pages_around(bytes: &Range<usize>) -> Range<usize> {
     bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE)
 }
 
-/// The pages of which `bytes` has only a part.
+/// The pages that `bytes` covers only in part.
 fn edges(bytes: &Range<usize>) -> [Range<usize>; 2] {
     let (inner, outer) = (pages_in(bytes), pages_around(bytes));
     if inner.is_empty() {
@@ -46,13 +46,13 @@ fn edges(bytes: &Range<usize>) -> [Range<usize>; 2] {
 }
 
 impl MovedPages {
-    /// The pages of which `bytes` has only a part, and which are not moved.
+    /// The pages that `bytes` covers only in part and that are not moved.
     pub(super) fn missing_edges(&self, bytes: &Range<usize>) -> Vec<Range<usize>> {
         edges(bytes).iter().flat_map(|edge| self.missing(edge)).collect()
     }
 
-    /// Moves the pages of which `bytes` has only a part. They stay moved. Returns the length of those that were not moved
-    /// before; `None` if one of them cannot be moved.
+    /// Moves the pages that `bytes` covers only in part. They stay moved. Returns the length of the newly moved pages;
+    /// `None` if one of them cannot be moved.
     ///
     /// # Safety
     /// Only this thread and the runtime's threads can store to those pages.
@@ -80,15 +80,16 @@ impl MovedPages {
         Ok(Some(missing.iter().map(Range::len).sum()))
     }
 
-    /// Gives back the moved pages of which `bytes` has only a part and which are not used by another region. Stores by
-    /// other threads wait meanwhile; if this process may not stop the kernel, system calls that would store there fail.
+    /// Moves back the moved pages that `bytes` covers only in part and that no other region uses. Stores by other
+    /// threads wait meanwhile; if this process has no right to make the kernel's own stores wait, system calls that
+    /// would store there fail.
     ///
     /// # Safety
-    /// The bytes of the region are the caller's to give back.
+    /// No other region of this process covers the bytes.
     ///
     /// # Errors
     /// `System`; pages then stay shared, and remain usable.
-    pub(super) unsafe fn give_back_edges(
+    pub(super) unsafe fn move_back_edges(
         &mut self,
         bytes: &Range<usize>,
         is_used: impl Fn(&Range<usize>) -> bool,
@@ -101,7 +102,7 @@ impl MovedPages {
             // SAFETY: a moved page, by the contract.
             if let Err(e) = unsafe { exchange_back(page.start) } {
                 self.add_lasting(page.clone())?;
-                return Err(Error::system("give back the ends of a buffer", e));
+                return Err(Error::system("move the ends of a buffer back to private memory", e));
             }
             self.forget(page)?;
         }
@@ -119,7 +120,7 @@ unsafe fn exchange(file: &File, page: usize) -> io::Result<()> {
     let _blocked = BlockedSignals::new();
     let _still = Still::new(page)?;
     // SAFETY: a page of the program.
-    unsafe { write_all(file, at, PAGE, page as u64) }?;
+    unsafe { write_all_at(file, at, PAGE, page as u64) }?;
     let flags = MapFlags::SHARED | MapFlags::FIXED;
     // SAFETY: stores to the page wait meanwhile; the mapping that replaces it has the same length, rights and content.
     unsafe { mmap(at.cast(), PAGE, RIGHTS, flags, file, page as u64) }?;
@@ -133,8 +134,8 @@ unsafe fn exchange(file: &File, page: usize) -> io::Result<()> {
 unsafe fn exchange_back(page: usize) -> io::Result<()> {
     let at = with_exposed_provenance_mut::<u8>(page);
     let _blocked = BlockedSignals::new();
-    // SAFETY: a fresh mapping, to which a page of the program is copied, which stores do not change meanwhile, and which it
-    // then replaces. If `munmap` fails, the memory is only leaked.
+    // SAFETY: a page of the program is copied to a fresh mapping, which then replaces it; no store changes the page
+    // meanwhile. If `munmap` fails, the memory is only leaked.
     unsafe {
         let fresh = mmap_anonymous(null_mut(), PAGE, RIGHTS, MapFlags::PRIVATE)?;
         let done = Still::new(page).and_then(|_still| {
@@ -153,7 +154,7 @@ struct Still(#[expect(dead_code, reason = "its closing lets the stores go on")] 
 
 impl Still {
     fn new(page: usize) -> io::Result<Self> {
-        // SAFETY: a page of the program. Only pages that are there can be protected.
+        // SAFETY: a page of the program. Only present pages can be protected.
         unsafe { with_exposed_provenance_mut::<u8>(page).read_volatile() };
         let fd = watch::open(0)?;
         watch::protect(&fd, page, page + PAGE)?;
@@ -171,7 +172,7 @@ mod tests {
     use crate::memory::segment::sparse_file;
 
     #[test]
-    fn edges_are_the_pages_that_are_not_whole() {
+    fn edges_are_the_partial_pages() {
         let pages =
             |range: Range<usize>| edges(&(range.start..range.end)).map(|edge| edge.start / PAGE..edge.end / PAGE);
         assert_eq!(pages(10..20), [0..1, 1..1]);
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(pages(1..3 * PAGE - 1), [0..1, 2..3]);
     }
 
-    /// Threads store without pause while the pages are exchanged, and exchanged back.
+    /// Threads store continuously while the pages are exchanged, and exchanged back.
     #[test]
     fn no_store_of_another_thread_is_lost() {
         if let Err(e) = watch::open(0) {

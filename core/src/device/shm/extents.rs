@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Disjoint ranges: for each start the end and the mark. Adjacent ranges with equal marks are one.
-#[derive(Debug, Default)]
+/// Disjoint ranges: a map from each start to the end and the mark. Adjacent ranges with equal marks are merged.
+#[derive(Default)]
 pub(super) struct Extents<M = bool>(BTreeMap<usize, (usize, M)>);
 
 impl<M: Copy + PartialEq> Extents<M> {
@@ -81,9 +81,9 @@ impl<M: Copy + PartialEq> Extents<M> {
     }
 }
 
-/// Counts how many of some ranges, which may overlap, cover each address.
+/// Counts, for each address, how many of some ranges cover it; the ranges may overlap.
 impl Extents<u32> {
-    /// Adds a range to those that are counted.
+    /// Adds a range to the counts.
     pub(super) fn count(&mut self, range: &Range<usize>) {
         let missing = self.missing(range);
         let covered: Vec<_> = self.within(range).collect();
@@ -91,7 +91,7 @@ impl Extents<u32> {
         covered.into_iter().for_each(|(part, count)| self.insert(part, count + 1));
     }
 
-    /// Removes a range that was counted.
+    /// Removes a counted range.
     pub(super) fn discount(&mut self, range: &Range<usize>) {
         let covered: Vec<_> = self.within(range).collect();
         for (part, count) in covered {
@@ -158,7 +158,7 @@ mod tests {
             }
         }
 
-        /// The reference model counts for each page, and removes ranges in another order than they were added.
+        /// The reference model has a counter for each page, and removes ranges in another order than they were added.
         #[test]
         fn counted_ranges_agree_with_counts_of_pages(ops in prop::collection::vec((0usize..40, 0usize..20, 0usize..4), 1..40)) {
             let (mut extents, mut pages, mut counted) = (Extents::<u32>::default(), [0; 60], Vec::new());

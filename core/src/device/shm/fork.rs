@@ -1,25 +1,25 @@
 #![allow(unsafe_code)]
-//! Gives a child made by `fork` private copies of the pages that this process has moved onto shared memory
-//! ([`remap`](super::remap)): it sees their bytes of the moment of the fork, and its stores reach no other process.
+//! Gives a forked child private copies of the pages that this process has moved onto shared memory
+//! ([`remap`](super::remap)): the child sees their bytes as of the fork, and its stores reach no other process.
 //!
 //! The kernel shares such pages between parent and child. Handlers of `pthread_atfork` replace them in the child, while
 //! the thread that forks waits in the parent. They are registered when the program or library is loaded, since handlers
 //! of parent and child run in the order of registration: a lock that the program's own handlers hold over the fork is
-//! released after the copies are made, so no store under the lock gets into a copy. Signals are blocked meanwhile, since
-//! their handlers could store. Bytes that another thread or a peer stores during the call of `fork` without such a lock
-//! may or may not be in the copies, whatever their order.
+//! released after the copies are made, so no store under the lock gets into a copy. Signals are blocked meanwhile,
+//! since their handlers could store. Bytes that another thread or a peer stores during the call of `fork` without such
+//! a lock may or may not be in the copies, in any combination.
 //!
 //! The child finds the pages in the list of mappings, also those that the program has moved elsewhere by `mremap`. It
-//! allocates nothing: threads that it does not have may have held the locks of an allocator. The allocator's memory and
-//! this runtime's objects may be in moved pages, so each mapping is replaced in one step by its copy. Only a child whose
-//! stack is in moved pages (that of a coroutine, from `malloc`) cannot be given copies.
+//! allocates nothing: threads of the parent may have held the locks of an allocator at the fork. The allocator's memory
+//! and this runtime's objects may be in moved pages, so each mapping is replaced in one step by its copy. Only a child
+//! whose stack is in moved pages (that of a coroutine, from `malloc`) cannot be given copies.
 //!
 //! Children that use the memory of their parent until they run another program (`vfork`, `posix_spawn`, `system`,
 //! `popen`) run no handlers and need none. `_Fork` and the bare system call run none either: their child shares the
 //! pages.
 //!
-//! The statics are the only ones outside of a job: handlers have no argument and cannot be taken back, and a fork
-//! concerns all jobs of the process, as do the memory that its ranks share and their mappings of it.
+//! The statics here are the only ones outside a job: fork handlers have no argument and cannot be unregistered, and a
+//! fork affects all jobs of the process, including the memory that its ranks share and their mappings of it.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -39,7 +39,7 @@ use super::maps::{Area, areas};
 use super::remap::{BlockedSignals, NAME, RIGHTS, read_touched};
 use crate::error::{Error, Result};
 
-/// Distance from the top of the stack within which the child stores while it copies.
+/// Distance in bytes from the top of the stack within which the child stores while it copies.
 const STACK: usize = 64 << 10;
 
 /// A file that holds moved pages of this process. Pages may stay mapped after the end of the job that has moved them.
@@ -50,8 +50,8 @@ struct MovedFile {
 
 static FILES: Mutex<Vec<MovedFile>> = Mutex::new(Vec::new());
 
-/// The places where ranks of this process have mapped moved pages of each other, by address. The lock is held while a rank
-/// moves pages: ranks that are threads may lend the same memory at the same time.
+/// The mappings by ranks of this process of each other's moved pages, by address. The lock is held while a rank moves
+/// pages: ranks that are threads may export the same memory at the same time.
 static VIEWS: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
 /// The fork in progress, at most one: the thread that forks holds the lock of the files from before the fork until after
@@ -63,7 +63,7 @@ struct ForkSlot(UnsafeCell<Option<Fork>>);
 // SAFETY: only the thread that holds the lock of `FILES` accesses the slot.
 unsafe impl Sync for ForkSlot {}
 
-/// What the handler before a fork leaves to the handlers after it. Fields are dropped in this order.
+/// State that the handler before a fork passes to the handlers after it. Fields are dropped in this order.
 struct Fork {
     files: MutexGuard<'static, Vec<MovedFile>>,
     /// The pipe through which the parent learns that the copies are made, or that there is no child. `None` if nothing
@@ -84,8 +84,7 @@ extern "C" fn at_load() {
 /// Installs the handlers once; the error of the system, or 0.
 fn install() -> c_int {
     static INSTALLED: OnceLock<c_int> = OnceLock::new();
-    // SAFETY: the functions may be called at any time, and their library is not unloaded before they are taken back,
-    // which the C library does.
+    // SAFETY: the functions may be called at any time. The C library unregisters them before their library is unloaded.
     *INSTALLED.get_or_init(|| unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) })
 }
 
@@ -94,7 +93,7 @@ fn install() -> c_int {
 /// # Errors
 /// `System` if there is no memory for the handlers.
 pub(super) fn register(file: &Arc<File>) -> Result<()> {
-    let failed = |e| Error::system("prepare for children made by fork", e);
+    let failed = |e| Error::system("register fork handlers", e);
     match install() {
         0 => {}
         code => return Err(failed(io::Error::from_raw_os_error(code))),
@@ -122,7 +121,8 @@ pub(super) fn register(file: &Arc<File>) -> Result<()> {
 }
 
 /// Forks by other threads, and signal handlers of this one, wait until this is dropped. Nothing is allocated meanwhile.
-/// Parts of files are freed under it: a child may not have copied them yet. Fields are dropped in this order.
+/// Parts of files are freed only while it exists: otherwise a child might not have copied them yet. Fields are dropped
+/// in this order.
 pub(super) struct NoFork {
     files: MutexGuard<'static, Vec<MovedFile>>,
     _blocked: BlockedSignals,
@@ -152,7 +152,7 @@ extern "C" fn before() {
     unsafe { *FORK.0.get() = Some(Fork { files, pipe, _blocked }) };
 }
 
-/// Takes what `before` has left.
+/// Takes the state that `before` has stored.
 ///
 /// # Safety
 /// Called once after `before`, by the same thread or by its copy in the child.
@@ -165,7 +165,7 @@ extern "C" fn in_parent() {
     // SAFETY: the C library calls it after `before`, in the same thread.
     let Some(mut fork) = (unsafe { take() }) else { return };
     if let Some(Ok((read, write))) = fork.pipe.take() {
-        // The child holds the only other writer, so the pipe ends if there is no child, or none any more.
+        // Only the child holds another writer, so the pipe ends if there is no child, or when the child has ended.
         drop(write);
         let _ = retry_on_intr(|| rustix::io::read(&read, &mut [0]));
     }
@@ -197,7 +197,7 @@ unsafe fn copy(area: &Area<'_>, files: &[MovedFile]) -> io::Result<()> {
     let rights = [('r', MprotectFlags::READ), ('w', MprotectFlags::WRITE), ('x', MprotectFlags::EXEC)];
     let rights = rights.into_iter().filter(|(letter, _)| area.rights.contains(*letter));
     let rights = rights.fold(MprotectFlags::empty(), |all, (_, one)| all | one);
-    // What this function stores until the exchange would be lost: nothing but its stack.
+    // Stores of this function until the exchange would be lost; it stores only to its stack.
     let stack = (&raw const len).addr();
     if area.start < stack + STACK && stack - STACK < area.end {
         return Err(io::ErrorKind::Unsupported.into());
@@ -206,7 +206,7 @@ unsafe fn copy(area: &Area<'_>, files: &[MovedFile]) -> io::Result<()> {
     // may be those of this process's allocator, where the state of the file is too.
     unsafe {
         let fresh = mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE)?;
-        // Not upgraded: the counters may still be in pages that are shared with the parent.
+        // Not upgraded to an `Arc`: the counters may still be in pages that are shared with the parent.
         let file = (of.file.strong_count() > 0).then(|| &*of.file.as_ptr());
         if let Some(file) = file.filter(|file| file.metadata().is_ok_and(|meta| meta.ino() == of.inode)) {
             read_touched(file, fresh.cast(), len, area.offset)?;
@@ -223,15 +223,15 @@ unsafe fn copy(area: &Area<'_>, files: &[MovedFile]) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the child rather than let it share memory.
+/// Ends the child, so that it does not share memory with its parent.
 fn end(error: &io::Error) -> ! {
     const LINE: usize = 400;
     let mut line = [0; LINE];
     let mut rest = &mut line[..];
     let _ = writeln!(
         rest,
-        "farside: a child made by fork is ended: memory that its parent shares with other ranks cannot be copied, \
-         because of system error {} (0: its stack is there); give it more memory or descriptors, or start programs by \
+        "farside: a forked child is ended: memory that its parent shares with other ranks cannot be copied, \
+         because of system error {} (0: it contains the child's stack); raise the limits, or start programs by \
          posix_spawn",
         error.raw_os_error().unwrap_or(0)
     );
@@ -331,7 +331,7 @@ mod tests {
             mremap_fixed(base.add(4 * PAGE).cast(), 4 * PAGE, 4 * PAGE, MremapFlags::MAYMOVE, place).unwrap()
         };
         let moved = moved.cast::<u8>();
-        // SAFETY: a page of the mapping, which is not written any more.
+        // SAFETY: a page of the mapping, which is no longer written.
         unsafe { mprotect(base.cast(), PAGE, MprotectFlags::READ) }.unwrap();
         let child = || {
             set(moved, 1);

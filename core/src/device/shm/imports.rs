@@ -15,7 +15,7 @@ use super::arena::{self, ImportedSlot, Slot};
 use super::live::await_transfers;
 use super::open_name::OpenName;
 use super::views::LentBytes;
-use super::windows::{give_back, move_pages};
+use super::windows::{move_back, move_pages};
 use super::{ShmDevice, layout, lend, vm};
 use crate::device::imports::{self as checks, ImportedRegion};
 use crate::device::target::{Code, Piece};
@@ -26,22 +26,21 @@ use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, p
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 
-/// Minimum block lengths for which a list is better than packing: with `process_vm_*`, which looks up the pages of each
-/// block, and with requests, one per block.
+/// Minimum block lengths, in bytes, for which a list is better than packing: with `process_vm_*`, which looks up the pages
+/// of each block, and with requests, one per block.
 const VM_LIST_FROM: u64 = 1024;
 const RING_LIST_FROM: u64 = 8192;
 
 /// Kind, in the key, of memory that its owner may release at any time.
 const REVOCABLE: u8 = 1;
-/// Kind, in the key, of memory that is lent for one transfer.
+/// Kind, in the key, of memory that is exported for one transfer.
 pub(super) const LENT_BRIEFLY: u8 = 2;
 
-/// Replaces the slot's number in the key of a region that has no slot: of one that has its own file, and of moved memory.
+/// Value instead of a slot number in the key of a region that has no slot: one with its own file, or moved memory.
 const NO_SLOT: u64 = u64::MAX;
 const MOVED: u64 = u64::MAX - 1;
 
 /// A region of this rank. Its handle is its request key.
-#[derive(Debug)]
 pub(super) struct OwnedRegion {
     base: *mut u8,
     len: usize,
@@ -53,19 +52,18 @@ pub(super) struct OwnedRegion {
     live: Option<u32>,
     /// Set if the region's file is one of those that stay open.
     stays_open: Option<OpenName>,
-    /// Whether peers may have mapped allocated memory because it was lent.
+    /// Whether peers may have mapped allocated memory because it was exported for a transfer.
     was_lent: Cell<bool>,
-    /// Whether the memory is lent exclusively.
+    /// Whether the memory is exclusive.
     exclusive: bool,
     /// This rank's imports of its own region.
     imports: Vec<u64>,
 }
 
-#[derive(Debug)]
 pub(super) enum OwnedMemory {
     Segment(Segment),
     Slot(Slot),
-    /// Memory of the user, and the moved pages of a window, if any.
+    /// Memory of the program, and the moved pages of a window, if any.
     User(Option<Bytes<usize>>),
 }
 
@@ -81,14 +79,13 @@ impl OwnedRegion {
         }
     }
 
-    /// The addresses of the region if it is memory of the user.
+    /// The addresses of the region if it is memory of the program.
     fn of_user(&self) -> Option<Bytes<usize>> {
         matches!(self.memory, OwnedMemory::User(_)).then(|| self.base.addr()..self.base.addr() + self.len)
     }
 }
 
 /// Keeps the pages of a mapped import alive.
-#[derive(Debug)]
 enum ImportedPages {
     Mapping(Mapping),
     Slot(ImportedSlot),
@@ -107,7 +104,6 @@ impl ImportedPages {
 }
 
 /// A region of a peer.
-#[derive(Debug)]
 pub(super) struct Import {
     pub(super) peer: u32,
     len: usize,
@@ -120,7 +116,7 @@ pub(super) struct Import {
     /// Its entry in the owner's table of live keys, if it is accessed directly.
     pub(super) live: Option<u32>,
     /// Process and address of byte 0 if `process_vm_*` may be used for the bytes that are not mapped. No part of the
-    /// region is mapped then, unless it is lent memory.
+    /// region is mapped then, unless it is exported for one transfer.
     pub(super) vm: Option<(u32, u64)>,
     pub(super) accumulate: Option<AccumulateFn>,
     /// Registered for one transfer; the owner does not serve requests for it.
@@ -144,12 +140,7 @@ impl Import {
         Piece { code, accumulate: 0, key: self.request_key, offset, len, local, old, words: [0; 2] }
     }
 
-    /// An atomic operation of the target on an unmapped integer.
-    pub(super) fn word_piece(&self, code: Code, offset: usize, len: usize, words: [u64; 2], old: *mut u8) -> Piece {
-        Piece { words, old, ..self.piece(code, offset, len, std::ptr::null_mut()) }
-    }
-
-    /// The address of byte `at` if it is mapped, and the end of the mapped or unmapped run of bytes that it belongs to.
+    /// The address of byte `at` if it is mapped, and the end of the run of mapped or unmapped bytes that contains it.
     fn extent(&self, at: usize) -> (Option<*mut u8>, usize) {
         let m = &self.mapped;
         if at < m.lo {
@@ -213,7 +204,8 @@ impl Import {
     pub(super) fn integer(&self, at: usize, len: usize, operation: &'static str) -> Result<Option<*mut u8>> {
         let misaligned = || checks::misaligned(self.peer, at, operation);
         if !matches!(len, 1 | 2 | 4 | 8) {
-            return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("an integer of {len} bytes")));
+            return Err(Error::new(ErrorKind::BadArgument, operation)
+                .cause(format!("integers of {len} bytes are not supported, only of 1, 2, 4 or 8")));
         }
         match self.extent(at) {
             // An integer that lies partly on a mapped page is misaligned.
@@ -246,7 +238,7 @@ pub(super) fn allocate(device: &ShmDevice, Region { len, align, .. }: Region) ->
         (segment.mapping().at(0), OwnedMemory::Segment(segment))
     };
     let region = Region { base, len, ..Region::allocated(len) };
-    // SAFETY: the memory is kept until `release`, which withdraws the key first.
+    // SAFETY: the memory stays allocated until `release`, which withdraws the key first.
     unsafe { expose(device, region, 0..len, memory) }
 }
 
@@ -258,19 +250,19 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         // SAFETY: the same contract.
         return unsafe { lend::lend(device, region) };
     }
-    // SAFETY: lent to the runtime until `release`.
+    // SAFETY: valid until `release`, by the contract of `register`.
     let moved = unsafe { move_pages(device, &region) }?;
     let mapped = moved.as_ref().map_or(0..0, |bytes| bytes.start - base.addr()..bytes.end - base.addr());
     if mapped != (0..len)
         && let Err(e) = device.service.start(passive)
     {
         if let Some(moved) = moved {
-            // SAFETY: the memory is lent, and no peer has the key yet.
-            unsafe { give_back(device, &moved, region.exclusive) }?;
+            // SAFETY: the memory is valid until `release`, and no peer has the key yet.
+            unsafe { move_back(device, &moved, region.exclusive) }?;
         }
         return Err(e);
     }
-    // SAFETY: the memory is lent until `release`, which withdraws the key first.
+    // SAFETY: the memory is valid until `release`, which withdraws the key first.
     unsafe { expose(device, region, mapped, OwnedMemory::User(moved)) }
 }
 
@@ -375,33 +367,33 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     device.service.exposures().remove(handle);
     let waits = owned.exclusive || owned.key.first() == Some(&LENT_BRIEFLY);
     await_transfers(device, handle, waits)?;
-    // Requests are still served after this, so that a late peer gets the error that the key is gone.
+    // Requests are still served after this, so that a late peer gets the error that the key is no longer valid.
     if !matches!(owned.memory, OwnedMemory::User(_)) {
         device.places.borrow_mut().remove(&owned.base.addr());
     }
     match owned.memory {
-        // SAFETY: the memory is lent to the runtime until this call returns.
-        OwnedMemory::User(Some(moved)) => return unsafe { give_back(device, &moved, owned.exclusive) },
-        OwnedMemory::Slot(slot) => device.arena.give_back(slot),
-        // Mappings of lent memory that peers keep then occupy no memory.
+        // SAFETY: the memory is valid until this call returns, by the contract of `register`.
+        OwnedMemory::User(Some(moved)) => return unsafe { move_back(device, &moved, owned.exclusive) },
+        OwnedMemory::Slot(slot) => device.arena.release(slot),
+        // Mappings of exported memory that peers keep then occupy no memory.
         OwnedMemory::Segment(segment) if owned.was_lent.get() => segment.empty(),
         OwnedMemory::Segment(_) | OwnedMemory::User(None) => {}
     }
     Ok(())
 }
 
-/// Revokes the memory that is lent for one message, so that no peer writes to it after its owner has ended.
-pub(super) fn take_back_lent(device: &ShmDevice) {
+/// Revokes the memory that is exported for single messages, so that no peer writes to it after its owner has ended.
+pub(super) fn revoke_lent(device: &ShmDevice) {
     let is_lent = |region: &OwnedRegion| region.key.first() == Some(&LENT_BRIEFLY);
     let lent: Vec<u64> = device.owned.borrow().iter().filter(|(_, r)| is_lent(r)).map(|(handle, _)| *handle).collect();
     for handle in lent {
         if let Err(e) = release(device, handle) {
-            tracing::warn!("lent memory was not taken back: {e}");
+            tracing::warn!("memory exported for a message was not released: {e}");
         }
     }
 }
 
-/// Forgets an import.
+/// Drops an import.
 pub(super) fn forget(device: &ShmDevice, handle: u64) {
     let Some(import) = device.imports.borrow_mut().remove(&handle) else { return };
     if import.peer as usize == device.shared.me
@@ -448,7 +440,7 @@ fn own(device: &ShmDevice, key: &[u8], handle: u64, accumulate: Option<Accumulat
     Some(Import { peer, len, mapped, _pages: None, request_key, live: None, vm: None, accumulate, brief: false })
 }
 
-/// The fields that every key begins with.
+/// The fields with which every key begins.
 struct KeyFields {
     kind: u8,
     pid: u32,
@@ -504,13 +496,14 @@ fn import_pages(
     Ok(slot.map(ImportedPages::Slot))
 }
 
-/// The bytes of lent memory that this rank can map. The name of their shared memory begins at byte `lo`.
+/// The bytes of memory exported for a transfer that this rank can map. The name of their shared memory begins at byte
+/// `lo`.
 fn import_lent(device: &ShmDevice, peer: u32, fields: &KeyFields, r: &mut Reader<'_>) -> Option<Option<ImportedPages>> {
     let name =
         SegmentName::read(r).filter(|name| (name.pid, name.len) == (fields.pid, (fields.hi - fields.lo) as u64))?;
     let found = device.views.borrow_mut().find(peer, name, &device.stats);
     // Without the mapping, `process_vm_*` reads the bytes.
-    let found = found.inspect_err(|e| tracing::debug!("lent memory is not mapped: {e}")).ok();
+    let found = found.inspect_err(|e| tracing::debug!("memory exported by a peer is not mapped: {e}")).ok();
     Some(found.map(ImportedPages::Lent))
 }
 
@@ -538,7 +531,7 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     let (lo, hi) = if pages.is_some() { (lo, hi) } else { (0, 0) };
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |pages| pages.base().wrapping_sub(lo));
     let mut vm = None;
-    // The owner cannot refuse a system call, so revocable memory is not accessed by `process_vm_*`. The bytes around
+    // The owner cannot reject a system call, so revocable memory is not accessed by `process_vm_*`. The bytes around
     // shared pages of a window are too few for a system call.
     let unmapped = if brief { hi - lo < len } else { pages.is_none() && len > 0 && live.is_some() };
     if unmapped && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
@@ -550,7 +543,7 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
             }
             Err(e) if brief => return Err(e.peer(peer)),
             Err(e) if device.user_memory == UserMemory::Vm => return Err(e.peer(peer)),
-            Err(e) => tracing::info!("process_vm calls are not used: {e}"),
+            Err(e) => tracing::info!("process_vm_readv and process_vm_writev are not used: {e}"),
         }
     }
     Ok(Some(Import {

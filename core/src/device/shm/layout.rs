@@ -23,7 +23,7 @@ use crate::memory::segment::page_up;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
-/// Longest message that goes through the ring if the ring does not set a lower limit.
+/// Maximum length in bytes of a message that is sent through the ring, if the ring does not set a lower limit.
 pub(super) const EAGER: usize = 16 << 10;
 /// Offset of a packet in its cell: the data of a message, which follows two words of headers, begins with a line.
 pub(super) const CELL_START: usize = LINE - 16;
@@ -37,8 +37,8 @@ pub(super) const VM_TRANSFER: usize = 256;
 pub(super) const VM_WORKS: usize = 264;
 pub(super) const REFUSED: usize = 272;
 const LIVE: usize = 320;
-/// Entries of the table of live keys for memory of windows, and for memory that is lent for one transfer: at most this
-/// number of regions are reached directly at a time.
+/// Entries of the table of live keys for memory of windows, and for memory that is exported for one transfer: at most
+/// this number of regions are accessed directly at a time.
 pub(super) const LIVE_KEYS_OF: [Range<u32>; 2] = [0..256, 256..LIVE_KEYS];
 /// Entries of the table of live keys.
 pub(super) const LIVE_KEYS: u32 = 512;
@@ -56,8 +56,8 @@ pub(super) struct Layout {
     pub(super) bounce: usize,
 }
 
-/// Offset of an entry of the table of live keys. It holds the key of a region of user memory as long as the memory is
-/// lent. Peers read it before they access the memory directly.
+/// Offset of an entry of the table of live keys. It holds the key of a region of program memory until the region is
+/// released. Peers read it before they access the memory directly.
 pub(super) fn live_key(entry: u32) -> usize {
     LIVE + 8 * entry as usize
 }
@@ -83,9 +83,9 @@ impl Layout {
         page_up(self.reply_line(self.ranks)) + source * self.ring
     }
 
-    /// Maximum length of a packet: that of the longest message that goes through the ring if the ring does not set a
-    /// lower limit ([`EAGER`]), with its headers. Where both ranks send at the same time, one long packet is faster than
-    /// several, which wait for each other.
+    /// Maximum length of a packet: the headers and the longest message that is sent through the ring if the ring does
+    /// not set a lower limit ([`EAGER`]). If both ranks send at the same time, one long packet is faster than several,
+    /// which wait for each other.
     pub(super) fn max_packet(&self) -> usize {
         max_packet(self.ring).min(EAGER + LINE)
     }

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! Memory that is lent to a peer for one transfer.
+//! Memory that is exported to a peer for one transfer.
 //!
-//! The peer maps what it can: bytes of memory that this device has allocated, and moved pages ([`super::remap`]). It
-//! accesses all other bytes by `process_vm_*`. Pages of a buffer that is lent repeatedly are moved.
+//! The peer maps bytes of memory that this device has allocated, and moved pages ([`super::remap`]). It accesses all
+//! other bytes by `process_vm_*`. Pages of a buffer that is exported repeatedly are moved.
 
 use std::ops::Range;
 
@@ -18,15 +18,15 @@ use crate::settings::UserMemory;
 use crate::stats::Kind;
 use crate::wire::Writer;
 
-/// Number of the use of a buffer at which its pages are moved. Moving costs about as much as sending a few times, so a
-/// buffer that is used once or twice is not worth it.
+/// Number of uses of a buffer after which its pages are moved. Moving costs about as much as a few sends, so it does
+/// not pay for a buffer that is used once or twice.
 const USES: u32 = 3;
-/// Minimum number of pages that are moved: fewer are not worth the mappings.
+/// Minimum number of pages that are moved: for fewer pages the mappings cost too much.
 const MIN_MOVED_PAGES: usize = 4;
 /// Number of buffers whose uses are counted.
 const BUFFERS: usize = 32;
 
-/// A buffer that was lent lately.
+/// A buffer that was exported recently.
 #[derive(Clone, Copy, Debug, Default)]
 struct BufferUse {
     start: usize,
@@ -38,8 +38,8 @@ struct BufferUse {
     last: u64,
 }
 
-/// The uses of buffers that were lent lately; the least recently used one is replaced.
-#[derive(Debug, Default)]
+/// The uses of recently exported buffers; the least recently used one is replaced.
+#[derive(Default)]
 pub(super) struct BufferUses {
     buffers: [BufferUse; BUFFERS],
     clock: u64,
@@ -50,8 +50,8 @@ impl BufferUses {
         self.buffers.iter().position(|buffer| buffer.start == bytes.start)
     }
 
-    /// Counts a use of a buffer whose whole pages are moved, if the buffer is known; returns whether the pages at its
-    /// ends should be tried again. This alone does not keep the buffer known.
+    /// Counts a use of a buffer whose whole pages are moved, if the buffer is in the table; returns whether moving the
+    /// pages at its ends should be tried again. This alone does not keep the buffer in the table.
     fn count_moved(&mut self, bytes: &Range<usize>) -> bool {
         let Some(known) = self.known(bytes) else { return false };
         let buffer = &mut self.buffers[known];
@@ -75,7 +75,7 @@ impl BufferUses {
     }
 }
 
-/// Makes the key of memory that is lent for one transfer. The key is entered only in the table of live keys.
+/// Makes the key of memory that is exported for one transfer. The key is entered only in the table of live keys.
 ///
 /// # Safety
 /// The contract of [`Device::register`](crate::device::Device::register).
@@ -84,14 +84,16 @@ pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registra
     let bytes = base.addr()..base.addr() + len;
     // SAFETY: by the contract.
     let (mapped, name) = unsafe { mappable(device, &region, &bytes) }.unzip();
-    let refused = || Error::new(ErrorKind::Unsupported, "lend memory").device("shm");
+    let refused = || Error::new(ErrorKind::Unsupported, "export memory for a message").device("shm");
     if mapped.as_ref() != Some(&bytes) && !device.all_use_vm() {
-        return Err(refused().cause("not all ranks of this node can use process_vm with each other"));
+        return Err(refused().cause(
+            "some ranks of this node cannot access each other's memory by process_vm_readv and process_vm_writev",
+        ));
     }
     let request_key = device.service.exposures().reserve();
     let live = device.live.enter(device.own(), request_key, true);
     let live = live.ok_or_else(|| {
-        refused().cause(format!("{} regions are lent already, the maximum", layout::LIVE_KEYS_OF[1].len()))
+        refused().cause(format!("{} regions are already exported, the maximum", layout::LIVE_KEYS_OF[1].len()))
     })?;
     let mapped = mapped.map_or(0..0, |part| part.start - bytes.start..part.end - bytes.start);
     let numbers = [bytes.start, len, request_key as usize, mapped.start, mapped.end];
@@ -146,7 +148,8 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
     if lacks_edges {
         if uses.count_moved(bytes) && movable(device, region, bytes) == Some(true) {
             // SAFETY: by the contract, and as `movable` says.
-            let _ = unsafe { take(device, bytes, true) }.inspect_err(|e| tracing::info!("the ends of a buffer: {e}"));
+            let _ = unsafe { take(device, bytes, true) }
+                .inspect_err(|e| tracing::info!("the ends of a buffer are not moved onto shared memory: {e}"));
             return find();
         }
         return found;
@@ -162,15 +165,16 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
         }
         Err(e) => {
             buffer.is_refused = true;
-            tracing::info!("a buffer of {} bytes is not mapped by peers: {e}", region.len);
+            tracing::info!("a buffer of {} bytes is not moved onto shared memory: {e}", region.len);
             found
         }
     }
 }
 
-/// Whether the pages of a lent buffer can be moved because no other code stores to them now: `Some(true)` also those at
-/// its ends, since only this thread and the runtime's threads can store at all. `None` if they cannot be moved now but
-/// perhaps later. Pages that are moved already do not matter: a neighbouring buffer in use may share them.
+/// Whether the pages of an exported buffer can be moved because no other code stores to them now: `Some(true)` if those
+/// at its ends can be moved too, since only this thread and the runtime's threads can store to any page. `None` if they
+/// cannot be moved now but perhaps later. Pages that are already moved are not considered: a neighbouring buffer in use
+/// may share them.
 fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<bool> {
     // A window of several nodes may cover the memory, and an HCA has then pinned its pages.
     if !device.is_one_node() {
@@ -186,10 +190,10 @@ fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<
     (region.exclusive && !device.are_used(&missing(pages_in(bytes)))).then_some(false)
 }
 
-/// Moves the pages of a buffer, those at its ends if that is possible; `false` if the others cannot be moved.
+/// Moves the pages of a buffer, including those at its ends if possible; `false` if the others cannot be moved.
 ///
 /// # Safety
-/// No other code stores to the pages during the call; to those at the ends, only the runtime's threads.
+/// No other code stores to the pages during the call, and only the runtime's threads store to those at the ends.
 unsafe fn take(device: &ShmDevice, bytes: &Range<usize>, with_edges: bool) -> Result<bool> {
     let pages = if with_edges { pages_around(bytes) } else { pages_in(bytes) };
     if pages.len() < MIN_MOVED_PAGES * PAGE {
@@ -199,7 +203,7 @@ unsafe fn take(device: &ShmDevice, bytes: &Range<usize>, with_edges: bool) -> Re
     let moved = moved_pages(device, &mut moved)?;
     moved.settle(true);
     let missing: usize = moved.missing(&pages).iter().map(Range::len).sum();
-    let is_full = missing > 0 && moved.is_full() || moved.lasting() + missing > device.buffer_cache;
+    let is_full = missing > 0 && moved.is_full() || moved.lasting_bytes() + missing > device.buffer_cache;
     if is_full || device.has_pins() {
         return Ok(false);
     }

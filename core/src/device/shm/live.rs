@@ -1,4 +1,4 @@
-//! The table of live keys: which memory of the user peers may access directly. It is in the base segment of the owner.
+//! The table of live keys, in the base segment of the owner: the program memory that peers may access directly.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,7 @@ use crate::processes;
 /// Interval between two checks of a transfer whose process may be stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The entries of this rank's table that are not used.
-#[derive(Debug)]
+/// The unused entries of this rank's table.
 pub(super) struct LiveKeys {
     windows: RefCell<Vec<u32>>,
     lent: RefCell<Vec<u32>>,
@@ -31,8 +30,8 @@ impl LiveKeys {
         if brief { &self.lent } else { &self.windows }
     }
 
-    /// Enters a key of memory that is lent for one transfer (`brief`) or of a window; returns its entry, or `None` if
-    /// all entries for such memory are used.
+    /// Enters a key of memory that is exported for one transfer (`brief`) or of a window; returns its entry, or `None`
+    /// if all entries for such memory are used.
     pub(super) fn enter(&self, own: &Mapping, key: u64, brief: bool) -> Option<u32> {
         let entry = self.of(brief).borrow_mut().pop()?;
         own.word(layout::live_key(entry)).store(key, Ordering::SeqCst);
@@ -48,9 +47,10 @@ impl LiveKeys {
 
 /// Waits for the direct transfers of peers that had begun before the live key `key` was cleared.
 ///
-/// # Errors `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. With
-/// `however_long` it only logs this and continues to wait: its caller uses the memory as soon as it is released, and
-/// the stopped process may continue.
+/// # Errors
+/// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. With `however_long`
+/// this is only logged and the wait continues: the caller uses the memory as soon as it is released, and the stopped
+/// process may continue.
 pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) -> Result<()> {
     let transfer = layout::vm_transfer(device.shared.me, key);
     let (mut start, mut is_late) = (None, false);
@@ -66,13 +66,13 @@ pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) 
             if is_late {
                 std::thread::sleep(POLL_INTERVAL);
             } else if start.get_or_insert_with(Instant::now).elapsed() > device.timeout {
-                let cause = "it has been reading or writing the memory since; its process may be stopped";
+                let cause = "the peer is still reading or writing the memory; its process may be stopped";
                 let error = Error::new(ErrorKind::System, "release memory").peer(device.shared.ranks[number]);
                 let error = error.device("shm").cause(format!("{cause}; waited for {:?}", device.timeout));
                 if !however_long {
                     return Err(error);
                 }
-                tracing::warn!("still waiting until the process continues or ends: {error}");
+                tracing::warn!("waiting until the peer continues or ends: {error}");
                 is_late = true;
             }
             std::thread::yield_now();

@@ -25,7 +25,7 @@ pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u
     for (rank, peer) in peers.iter().enumerate() {
         // Acquire: pairs with the Release store of a rank that leaves or is lost.
         if peer.half(STATE).load(Ordering::Acquire) == STATE_LOST {
-            return Err(lost(peers, ranks, rank, "it ended without leaving the job".into()));
+            return Err(lost(peers, ranks, rank, "the peer ended without leaving the job".into()));
         }
     }
     for rank in processes::ended(processes) {
@@ -38,8 +38,8 @@ pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u
     Ok(())
 }
 
-/// Records, in this rank's segment, the rank whose loss it has seen: a peer that later finds this rank gone reports the
-/// first loss.
+/// Records, in this rank's segment, the rank whose loss it has detected: a peer that later finds this rank lost reports
+/// the first loss.
 pub(super) fn note(own: &Mapping, error: &Error) {
     if let Some(rank) = error.blamed_number() {
         // Release: pairs with the Acquire in `lost`. The first value stays.
@@ -54,7 +54,7 @@ fn lost(peers: &[Mapping], ranks: &[u32], number: usize, cause: String) -> Error
     let met = peers[number].half(MET).load(Ordering::Acquire);
     let (blamed, cause) = match met.checked_sub(1) {
         Some(first) if first != rank => {
-            (first, format!("rank {rank} lost it first and has ended too (rank {rank}: {cause})"))
+            (first, format!("rank {rank} detected the loss first and has ended too (rank {rank}: {cause})"))
         }
         _ => (rank, cause),
     };

@@ -32,7 +32,7 @@ pub(super) fn thread_counter() -> Option<&'static AtomicU32> {
     }
 }
 
-/// The address of the library that defines a function.
+/// The load address of the library that defines a function.
 fn library_of(function: &CStr) -> Option<usize> {
     // SAFETY: a name that ends with zero, and a struct of pointers that is written before it is read. No function is
     // called.
@@ -43,13 +43,13 @@ fn library_of(function: &CStr) -> Option<usize> {
     }
 }
 
-/// Whether `bytes` is in memory that glibc's `malloc` manages: in the heap, or inside one chunk that `malloc` has mapped.
-/// Such a chunk is found by the headers of the chunks in its row of mappings. `is_moved` says whether an area holds
-/// moved pages.
+/// Whether `bytes` is in memory that glibc's `malloc` manages: in the heap, or inside one chunk that `malloc` allocated
+/// by `mmap`. Such a chunk is found by the headers of the chunks in its row of mappings. `is_moved` says whether an
+/// area holds moved pages.
 ///
 /// The library never assumes that memory which it has released with `madvise` is zero: for memory of the heap it
 /// assumes this only beyond the former break, which is mapped again, and it unmaps chunks. Moved pages keep their bytes
-/// when they are released, so only memory of such an allocator may consist of them without a time limit.
+/// when they are released, so only memory of such an allocator may consist of them for an unlimited time.
 pub(super) fn is_of_malloc(bytes: &Range<usize>, is_moved: impl Fn(&Area<'_>) -> bool) -> io::Result<bool> {
     let (mut row, mut end) = (Vec::new(), 0);
     areas(0, bytes.end, |area| {
@@ -67,7 +67,7 @@ pub(super) fn is_of_malloc(bytes: &Range<usize>, is_moved: impl Fn(&Area<'_>) ->
     if in_heap(bytes)? {
         return Ok(true);
     }
-    // Read through a file: another thread may unmap a chunk before this one meanwhile.
+    // Read through a file, since another thread may meanwhile unmap a chunk that precedes this one.
     let memory = File::open("/proc/self/mem")?;
     Ok(row
         .iter()

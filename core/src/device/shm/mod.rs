@@ -4,8 +4,8 @@
 //! Every rank that imports memory which the device allocated maps it: a write is a copy, and an atomic is the
 //! processor's. Short allocations share segments ([`arena`]). Pages of the user's memory are moved onto shared memory
 //! if possible ([`remap`]); otherwise they are reached by `process_vm_writev` ([`vm`]) or by requests to the target
-//! ([`target`](crate::device::target)), which travel in this device's segments. Packets travel through lines and rings
-//! ([`channel`], [`ring`]).
+//! ([`target`](crate::device::target)), which are passed in this device's segments. Packets are passed in cache lines
+//! and rings ([`channel`], [`ring`]).
 //!
 //! In a job of several nodes, this device connects the ranks of one node and numbers them from 0. Peers, sources and
 //! errors of its methods are ranks of the job.
@@ -54,7 +54,7 @@ pub(crate) use node::Nodes;
 pub(crate) use start::{MappedPeers, Prepared, probe};
 
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, Packet, PeerCheck, Posted, Region, Registration,
+    Block, Capabilities, Device, Event, Leave, Operation, Packet, PeerCheck, PeerWaker, Posted, Region, Registration,
     RemoteRegion, Sleep, Unread, Waker, WorkRequest,
 };
 use crate::device::target::TargetService;
@@ -77,20 +77,19 @@ use sleeper::Sleeper;
 use views::Views;
 
 #[cold]
-fn garbage(source: u32, marker: u64) -> Error {
+fn malformed(source: u32, marker: u64) -> Error {
     Error::new(ErrorKind::Protocol, "receive a packet")
         .peer(source)
         .device("shm")
-        .cause(format!("marker {marker:#x} in the ring"))
+        .cause(format!("the ring has an invalid marker, {marker:#x}"))
 }
 
 /// The number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
-/// Minimum length of a packet that is delivered as a [long one](Event::LongPacket).
+/// Minimum length of a packet that is delivered as a [long packet](Event::LongPacket).
 const LONG_PACKET_LEN: usize = 1024;
 
 /// The shared-memory device of one rank.
-#[derive(Debug)]
 pub(crate) struct ShmDevice {
     /// Dropped first: its agent serves memory of `owned`.
     service: TargetService<Segments>,
@@ -110,17 +109,16 @@ pub(crate) struct ShmDevice {
     /// Created on first use.
     moved: RefCell<Option<MovedPages>>,
     /// Moved pages of windows that were freed while another thread could store to them or another region used them.
-    /// They are given back once that is no longer so, at the latest when the device is dropped; otherwise they stay
-    /// shared.
+    /// They are moved back once that has ended, at the latest when the device is dropped; otherwise they stay shared.
     kept: RefCell<Vec<Range<usize>>>,
     uses: RefCell<BufferUses>,
     live: LiveKeys,
-    /// Mappings of memory that peers have lent.
+    /// Mappings of memory that peers have exported.
     views: RefCell<Views>,
     user_memory: UserMemory,
-    /// Maximum number of bytes of buffers of messages that stay moved.
+    /// Maximum number of bytes of message buffers that stay moved.
     buffer_cache: usize,
-    /// Whether `process_vm_*` has worked, by peer.
+    /// Whether `process_vm_*` has succeeded, by peer.
     vm_works: Vec<Cell<bool>>,
     /// Whether all ranks are known to be able to use `process_vm_*` with all others.
     all_use_vm: Cell<bool>,
@@ -132,9 +130,9 @@ pub(crate) struct ShmDevice {
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,
-    /// User's memory that these regions cover.
+    /// Ranges of program memory that regions cover.
     used: RefCell<Extents<u32>>,
-    /// Number of files of long regions that may still stay open.
+    /// Number of files of long regions that may still be kept open.
     names_left: Rc<Cell<usize>>,
     /// Regions that this device has allocated: handle by address.
     places: RefCell<BTreeMap<usize, u64>>,
@@ -156,12 +154,12 @@ impl ShmDevice {
             None => match Sleeper::start(Arc::clone(&self.shared), Arc::clone(waker), self.check) {
                 Ok(sleeper) => self.sleeper.get_or_init(|| sleeper),
                 Err(e) => {
-                    tracing::warn!("futures of this rank are polled, not woken: {e}");
+                    tracing::warn!("futures of this rank are polled instead of woken: {e}");
                     return true;
                 }
             },
         };
-        // Requests that no agent will answer soon must be polled for.
+        // Requests that the agent will not answer soon have to be polled for.
         if self.service.before_sleep(self.check, &self.stats) < self.check {
             return true;
         }
@@ -169,21 +167,22 @@ impl ShmDevice {
         park::announce(doorbell, sleeping, || park::sleeper_barrier(self.asymmetric), ready, |bell| sleeper.watch(bell))
     }
 
-    /// Whether only the calling thread can store to these parts of the user's memory, as far as this process can know:
-    /// the process has no other thread except the runtime's, and no region covers that memory, so the agent and peers
-    /// cannot reach it. Only the calling thread could start another thread meanwhile.
+    /// Whether only the calling thread can store to these parts of the program's memory, as far as this process can
+    /// know: the process has no other thread except the runtime's, and no region covers that memory, so the agent and
+    /// peers cannot access it. Only the calling thread could start another thread meanwhile.
     fn is_alone(&self, parts: &[Range<usize>]) -> bool {
         let is_watched = self.moved.borrow().as_ref().is_some_and(MovedPages::is_watched);
         !self.are_used(parts) && self.has_one_thread(is_watched)
     }
 
-    /// Whether a region covers some of these parts of the user's memory.
+    /// Whether a region covers any of these parts of the program's memory.
     fn are_used(&self, parts: &[Range<usize>]) -> bool {
         parts.iter().any(|part| self.is_used(part.start, part.end))
     }
 
-    /// Whether the process has no other thread than the calling one, this device's agent and sleeper and, if memory
-    /// `is_watched`, the thread of the watch, which do not access it; and no HCA.
+    /// Whether the process has no threads except the calling one, this device's agent and sleeper, and, if memory
+    /// `is_watched`, the thread of the watch; none of the latter accesses the memory. Also false if the job uses an
+    /// HCA.
     fn has_one_thread(&self, is_watched: bool) -> bool {
         // The kernel counts the threads of a process as links of this directory.
         let threads = fs::metadata("/proc/self/task").map_or(0, |tasks| tasks.nlink().saturating_sub(2));
@@ -198,12 +197,12 @@ impl ShmDevice {
     }
 
     /// Whether all ranks of the job are on this node. If not, an HCA may access memory of the program at any time,
-    /// except memory that is lent exclusively to a window of this device.
+    /// except exclusive memory of a window of this device.
     fn is_one_node(&self) -> bool {
         !self.numbers.contains(&NOT_HERE)
     }
 
-    /// Whether a region covers user's memory in `[lo, hi)`.
+    /// Whether a region covers program memory in `[lo, hi)`.
     fn is_used(&self, lo: usize, hi: usize) -> bool {
         self.used.borrow().within(&(lo..hi)).next().is_some()
     }
@@ -266,14 +265,17 @@ impl ShmDevice {
             return Err(Error::new(ErrorKind::BadArgument, "send a packet")
                 .peer(self.shared.ranks[to])
                 .device("shm")
-                .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
+                .cause(format!(
+                    "the packet has {len} bytes, but at most {} are allowed",
+                    self.capabilities.max_packet
+                )));
         }
         // SAFETY: the blocks are valid by the contract; this rank is the only sender of its channel at the peer.
         let sent = unsafe { self.channels[to].push(header, body, len) };
         Ok(self.posted(to, len, sent))
     }
 
-    /// The result of posting a packet that was `sent`, or for which the ring was full.
+    /// The result of posting a packet. `sent`: it was sent; otherwise the ring was full.
     #[inline(always)]
     fn posted(&self, to: usize, len: usize, sent: bool) -> Posted {
         if !sent {
@@ -283,7 +285,7 @@ impl ShmDevice {
         Posted::Done
     }
 
-    /// Whether a packet waits to be received.
+    /// Whether a packet is ready to be received.
     #[inline]
     fn any_packet(&self) -> bool {
         self.channels.iter().any(Channel::ready)
@@ -304,7 +306,8 @@ impl ShmDevice {
     }
 }
 
-// SAFETY: memory is mapped from segments of the node until it is released or forgotten, and requests keep to their blocks.
+// SAFETY: memory is mapped from segments of the node until it is released or forgotten, and requests access only their
+// blocks.
 unsafe impl Device for ShmDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -402,21 +405,21 @@ unsafe impl Device for ShmDevice {
                             _ => self.own().at(channel.take_long(len)),
                         };
                         // SAFETY: inside the ring or the cell, in a segment that stays mapped as long as the device
-                        // lives. The sender writes there by the functions of `copy` only, and a correct sender only after
-                        // the slots are given back or the cell has come back.
+                        // lives. The sender writes there only by the functions of `copy`, and a correct sender only
+                        // after the slots were released or the cell was returned.
                         let packet = unsafe { Unread::new(at, len, &mut packet) };
                         sink(Event::LongPacket { source: rank, packet });
                         match found {
                             Popped::InCell(_, cell) => channel.own_cell(cell),
-                            _ => channel.give_back_long(),
+                            _ => channel.release_long(),
                         }
                     }
                     Popped::Empty | Popped::Later => break,
-                    Popped::Garbage(marker) => return Err(garbage(rank, marker)),
+                    Popped::Malformed(marker) => return Err(malformed(rank, marker)),
                 }
                 taken += 1;
-                // This rank may be waiting for this packet, so after a single short one only its own line is checked
-                // for another. Two packets are a stream.
+                // This rank may be waiting for this packet, so after a single short packet only its own line is checked
+                // for another. Two packets are treated as a stream.
                 if taken == 1 && short && !channel.ready_in_line() {
                     break;
                 }
@@ -454,6 +457,19 @@ unsafe impl Device for ShmDevice {
         }
     }
 
+    fn peer_waker(&self) -> Option<PeerWaker> {
+        let (shared, numbers, asymmetric) = (Arc::clone(&self.shared), self.numbers.clone(), self.asymmetric);
+        let rung = Mutex::new(Stats::default());
+        Some(Arc::new(move |peer| {
+            let Some(number) = numbers.get(peer as usize).filter(|number| **number != NOT_HERE) else { return };
+            park::waker_barrier(asymmetric);
+            let mapping = &shared.peers[*number as usize];
+            if park::is_asleep(mapping.half(layout::SLEEPING)) {
+                park::wake_if_asleep(mapping, &rung.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+        }))
+    }
+
     fn waker(&self) -> Result<Waker> {
         // The agent has separate counters, because only one thread may write a set of counters.
         let (shared, rung) = (Arc::clone(&self.shared), Mutex::new(Stats::default()));
@@ -479,7 +495,7 @@ unsafe impl Device for ShmDevice {
             e.rank(self.shared.ranks[self.shared.me])
         })?;
         let asked = matches!(about, PeerCheck::Stopped);
-        Ok(asked.then(|| processes::stopped(&self.processes)).flatten().map(|number| self.shared.ranks[number]))
+        Ok(asked.then(|| processes::first_stopped(&self.processes)).flatten().map(|number| self.shared.ranks[number]))
     }
 
     fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
@@ -508,8 +524,8 @@ unsafe impl Device for ShmDevice {
 
 impl Drop for ShmDevice {
     fn drop(&mut self) {
-        imports::take_back_lent(self);
+        imports::revoke_lent(self);
         let _ = self.leave(Leave::Lost);
-        windows::give_back_kept(self);
+        windows::move_back_kept(self);
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Node {
 impl Node {
     /// Location of this process, which is rank `rank` of the job.
     pub(super) fn of(rank: u32, dir: &Path, nodes: Option<u32>) -> Result<Self> {
-        let op = "find out on which node this rank is";
+        let op = "identify this rank's node";
         let boot = fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(op, e))?;
         let pids = fs::read_link("/proc/self/ns/pid").map_err(|e| Error::system(op, e))?;
         // The file does not exist if the kernel has no user namespaces.
@@ -64,7 +64,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// The nodes of a job, as all its ranks see them.
+/// The nodes of a job, the same at all its ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     /// The lowest rank of each rank's node.
@@ -94,13 +94,11 @@ impl Nodes {
     }
 
     /// Number of nodes.
-    #[must_use]
     pub(crate) fn count(&self) -> usize {
         self.first.iter().enumerate().filter(|(rank, first)| *rank == **first as usize).count()
     }
 
     /// Whether ranks of one machine do not share memory.
-    #[must_use]
     pub(crate) fn divide_a_machine(&self) -> bool {
         let lowest = || self.nodes.iter().zip(&self.first).zip(0..).filter(|((_, first), rank)| **first == *rank);
         let kernel = |node: &'_ Node| node.machine.splitn(4, |byte| *byte == b' ').take(3).collect::<Vec<_>>().concat();
@@ -110,13 +108,11 @@ impl Nodes {
     }
 
     /// The lowest rank of each rank's node.
-    #[must_use]
     pub(crate) fn lowest(&self) -> &[u32] {
         &self.first
     }
 
     /// The ranks that share memory with `rank`, including itself, in ascending order.
-    #[must_use]
     pub(crate) fn sharing_with(&self, rank: u32) -> Vec<u32> {
         let node = self.first[rank as usize];
         (0..self.first.len() as u32).filter(|r| self.first[*r as usize] == node).collect()

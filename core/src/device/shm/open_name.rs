@@ -4,12 +4,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Maximum number of files of long regions that stay open in a process: a small part of the descriptors that it may
-/// have, which are 1024 by default.
+/// Maximum number of files of long regions that stay open in a process: a small fraction of its descriptor limit, which
+/// is 1024 by default.
 pub(super) const MAX_OPEN_NAMES: usize = 64;
 
-/// A file of a long region that stays open. `left` is the number of those that this rank may still keep open.
-#[derive(Debug)]
+/// A file of a long region that stays open. `left` is the number of files that this rank may still keep open.
 pub(super) struct OpenName {
     left: Rc<Cell<usize>>,
 }

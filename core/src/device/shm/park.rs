@@ -1,8 +1,8 @@
 //! Sleeping and waking across processes.
 //!
 //! A sleeper announces its sleep, makes the announcement visible to all, checks its condition once more, and sleeps. A
-//! waker makes the condition true and then reads the announcement. Between these two steps the waker needs no fence
-//! where `membarrier` works: the sleeper's system call executes a fence in every thread of every registered process.
+//! waker makes the condition true and then reads the announcement. Between these two steps the waker needs no fence if
+//! `membarrier` works: the sleeper's system call executes a fence in every thread of every registered process.
 
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use std::time::Duration;
@@ -66,8 +66,8 @@ pub(super) fn sleep<W: Word<u32>>(
     ready
 }
 
-/// Announces a sleep in `sleeping` and calls `wait` with the doorbell's value, unless `ready` returns true; then there is no
-/// sleep. Returns the result of `ready`.
+/// Announces a sleep in `sleeping` and calls `wait` with the doorbell's value, unless `ready` returns true; then the
+/// rank does not sleep. Returns the result of `ready`.
 pub(super) fn announce<W: Word<u32>>(
     doorbell: &W,
     sleeping: &W,
@@ -95,8 +95,8 @@ pub(super) fn is_asleep<W: Word<u32>>(sleeping: &W) -> bool {
 }
 
 /// Rings the doorbell for a sleep unless another waker has; returns whether the caller must wake the sleeper. A waker
-/// claims the sleep before it rings: in the other order a slow waker could ring for one sleep and take the announcement
-/// of the next.
+/// claims the sleep before it rings the doorbell: in the other order a slow waker could ring for one sleep and claim
+/// the announcement of the next.
 pub(super) fn ring<W: Word<u32>>(doorbell: &W, sleeping: &W) -> bool {
     let claimed = sleeping.swap(0, Ordering::SeqCst) != 0;
     if claimed {

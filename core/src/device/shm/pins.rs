@@ -11,8 +11,8 @@ use super::maps::areas;
 const DRIVERS: [&str; 5] = ["/dev/infiniband/", "/dev/nvidia", "/dev/kfd", "/dev/vfio", "anon_inode:[io_uring]"];
 
 /// Whether pages of this process may be pinned, so that a device or the kernel accesses them whatever is mapped at
-/// their addresses later; or may be locked, which pages that replace them would not be. The kernel does not tell which
-/// pages these are.
+/// their addresses later; or may be locked, which pages that replace them would not be. The kernel does not report
+/// which pages these are.
 pub(super) fn has_pins() -> bool {
     if ["VmPin:", "VmLck:"].iter().any(|name| is_set(&status(), name)) {
         return true;
@@ -40,7 +40,7 @@ fn is_set(status: &str, name: &str) -> bool {
     value.and_then(|value| value.split_ascii_whitespace().next()).is_some_and(|value| value != "0")
 }
 
-/// Whether a page has its own policy for the NUMA nodes that it may be on (`mbind`).
+/// Whether a page has its own NUMA policy (`mbind`).
 pub(super) fn has_policy(page: usize) -> bool {
     /// `MPOL_F_ADDR` of `linux/mempolicy.h`: the policy of an address.
     const ADDRESS: libc::c_ulong = 2;
@@ -49,7 +49,7 @@ pub(super) fn has_policy(page: usize) -> bool {
     let mut policy = DEFAULT;
     let (no_nodes, none) = (std::ptr::null_mut::<libc::c_ulong>(), 0 as libc::c_ulong);
     let at = with_exposed_provenance::<u8>(page);
-    // SAFETY: the kernel writes the policy, and reads nothing of this process's memory.
+    // SAFETY: the kernel writes the policy, and does not access other memory of this process.
     let rc = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut policy, no_nodes, none, at, ADDRESS) };
     rc == 0 && policy != DEFAULT
 }

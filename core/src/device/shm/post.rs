@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Work requests other than packets: mapped memory is accessed directly, the rest by `process_vm_*` or by requests.
+//! Work requests other than packets: mapped memory is accessed directly, other memory by `process_vm_*` or by requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,8 +27,8 @@ impl Drop for Announced<'_> {
 }
 
 impl ShmDevice {
-    /// Posts any operation except a packet. The peer of `request` is a number on this node, here and in the functions
-    /// that this calls.
+    /// Posts any operation except a packet. The peer of `request` is a number on this node, in this function and in
+    /// those that it calls.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -66,7 +66,7 @@ impl ShmDevice {
         let imports = self.imports.borrow();
         let cell = imports::region(&imports, to, at, 8, OP)?.word(at.offset, OP)?.ok_or_else(|| {
             let error = Error::new(ErrorKind::Unsupported, OP).peer(to);
-            error.cause("a signal cell must be in memory of the runtime")
+            error.cause("a signal cell must be in memory allocated by the runtime")
         })?;
         // Release: pairs with the owner's Acquire load of the cell; earlier writes of this rank are visible.
         // SAFETY: a mapped, aligned word, accessed as an atomic by every rank.
@@ -76,7 +76,7 @@ impl ShmDevice {
     }
 
     /// Posts a write or a read: by one `process_vm_*` call if no part of the region is mapped and the call pays,
-    /// otherwise by a copy of the mapped bytes and requests for the rest.
+    /// otherwise by a copy of the mapped bytes and requests for the others.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -91,7 +91,7 @@ impl ShmDevice {
         let mut unmapped = Pieces::new();
         if import.brief || self.vm_pays(import, len) {
             if let Some(_announced) = self.announce(import) {
-                // SAFETY: the caller's contract; the owner of the remote region does not take it back before the
+                // SAFETY: the caller's contract; the owner of the remote region does not release it before the
                 // announcement ends.
                 unsafe { self.copy_directly(import, code, blocks, ranges) }?;
                 return self.start(request, unmapped, || ());
@@ -99,7 +99,7 @@ impl ShmDevice {
             if import.brief {
                 return Err(Error::new(ErrorKind::BadKey, name)
                     .peer(import.peer)
-                    .cause("the memory had been lent for a transfer, and has been taken back"));
+                    .cause("the peer has already released the memory that it exported for this transfer"));
             }
         }
         import.walk(blocks, ranges, |mapped, at, local, len| {
@@ -120,7 +120,7 @@ impl ShmDevice {
     /// Copies between mapped and local bytes.
     ///
     /// # Safety
-    /// Both are valid, and exclusive where written as far as this rank's program is concerned.
+    /// Both are valid, and this rank's program does not access the written bytes.
     unsafe fn copy(&self, code: Code, remote: *mut u8, local: *mut u8, len: usize) {
         // SAFETY: by the contract.
         unsafe {
@@ -136,7 +136,7 @@ impl ShmDevice {
     ///
     /// # Safety
     /// The local blocks are valid (and exclusive where written); the ranges were checked against the region, which its
-    /// owner does not take back during the call.
+    /// owner does not release during the call.
     unsafe fn copy_directly(&self, import: &Import, code: Code, blocks: &[Block], ranges: &[Range]) -> Result<()> {
         let (mut local, mut remote): (Vec<Block>, Vec<Range>) = (Vec::new(), Vec::new());
         let (mut unmapped, pieces) = ((blocks, ranges), import.has_mapped());
@@ -156,7 +156,9 @@ impl ShmDevice {
             return Ok(());
         }
         let (pid, base) = import.vm.ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "access lent memory").peer(import.peer).cause("it is not mapped")
+            Error::new(ErrorKind::Unsupported, "access exported memory")
+                .peer(import.peer)
+                .cause("the memory is not mapped, and process_vm_readv is not available")
         })?;
         // SAFETY: by the contract.
         let calls = unsafe { vm::transfer(code == Code::Read, pid, unmapped.0, base, unmapped.1) };
@@ -167,8 +169,8 @@ impl ShmDevice {
         Ok(())
     }
 
-    /// Sends the pieces that need the target and copies the mapped ones while the target serves them. The notification
-    /// goes last, by the same path as the data that it announces.
+    /// Sends the segments that need the target and copies the mapped ones while the target serves them. The
+    /// notification follows last, by the same path as the data that it announces.
     #[inline]
     fn start(&self, request: &WorkRequest<'_>, unmapped: Pieces, copy_mapped: impl FnOnce()) -> Result<Posted> {
         if unmapped.is_empty() {
@@ -183,24 +185,24 @@ impl ShmDevice {
             let imports = self.imports.borrow();
             let cell = imports::region(&imports, request.peer, at, 8, "signal a peer")?;
             self.stats.add(Kind::Notify, 8);
-            Ok(cell.word_piece(Code::Signal, at.offset, 8, [value, 0], std::ptr::null_mut()))
+            Ok(Piece { words: [value, 0], ..cell.piece(Code::Signal, at.offset, 8, std::ptr::null_mut()) })
         };
         let signal = request.notify.map(signal).transpose()?;
         self.service.post((request.id, request.peer), unmapped, copy_mapped, signal, &self.stats);
         Ok(Posted::Pending)
     }
 
-    /// Whether a transfer of `len` bytes may be made by `process_vm_*` now, and whether that pays.
+    /// Whether a transfer of `len` bytes may be made by `process_vm_*` now, and is faster that way.
     fn vm_pays(&self, import: &Import, len: usize) -> bool {
         let least = if self.user_memory == UserMemory::Vm { 1 } else { VM_FROM };
-        // The call would overtake requests in progress.
+        // While requests to the peer are in progress, the call would overtake them.
         import.vm.is_some() && len >= least && !self.service.any_to(import.peer)
     }
 
     /// Announces a transfer without the owner's help; `None` if the region was released.
     fn announce(&self, import: &Import) -> Option<Announced<'_>> {
         // The owner clears the live key and then reads the announcement: either it waits for this transfer, or this
-        // rank sees that the key is gone. Requests to released memory are refused with an error that names the reason.
+        // rank sees that the key was cleared. Requests to released memory fail with an error that names the reason.
         let announced = Announced(self.own().word(layout::VM_TRANSFER));
         announced.0.store(layout::vm_transfer(import.peer as usize, import.request_key), Ordering::SeqCst);
         let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.live?));
@@ -208,50 +210,35 @@ impl ShmDevice {
     }
 }
 
-/// Updates mapped memory; returns the pieces that are not mapped.
+/// Updates mapped memory; returns the segments that are not mapped.
 ///
 /// # Safety
 /// The contract of [`Device::post`](crate::device::Device::post); the range was checked against the region.
 unsafe fn make(import: &Import, update: &Update) -> Result<Pieces> {
-    let &Update { change, at: Place { offset, .. }, len, old } = update;
-    let (request, words) = match change {
-        Change::Add(add) => (Code::FetchAdd, [add, 0]),
-        Change::Swap { expected, desired } => (Code::CompareSwap, [expected, desired]),
-        // SAFETY: the same contract.
-        Change::Accumulate { code, operand } => unsafe {
-            return accumulate(import, offset, code, Block::of(operand, len), old);
-        },
+    let &Update { change, at: Place { offset: start, .. }, len, old } = update;
+    let (name, mut unmapped, mut result) = (update.name(), Pieces::new(), Ok(()));
+    let (request, code, operand, words) = match change {
+        Change::Add(add) => (Code::FetchAdd, 0, std::ptr::null(), [add, 0]),
+        Change::CompareSwap { expected, desired } => (Code::CompareSwap, 0, std::ptr::null(), [expected, desired]),
+        Change::Accumulate { code, operand } if old.is_null() => (Code::Accumulate, code, operand, [0; 2]),
+        Change::Accumulate { code, operand } => (Code::FetchAccumulate, code, operand, [0; 2]),
     };
-    let mut unmapped = Pieces::new();
-    match import.integer(offset, len, update.name())? {
-        Some(p) => {
-            // SAFETY: a mapped, aligned integer; the rest by the contract.
-            let applied = unsafe { update.apply(None, p) };
-            applied.map_err(|kind| Error::new(kind, update.name()).peer(import.peer))?;
-        }
-        None => unmapped.push(import.word_piece(request, offset, len, words, old)),
+    if update.is_integer() {
+        // The update's bytes are contiguous.
+        import.integer(start, len, name)?;
     }
-    Ok(unmapped)
-}
-
-/// Accumulates into mapped memory; returns the pieces that are not mapped.
-///
-/// # Safety
-/// The contract of [`Device::post`]; the range was checked against the region.
-unsafe fn accumulate(import: &Import, start: usize, code: u32, operand: Block, old: *mut u8) -> Result<Pieces> {
-    let error = |kind| Error::new(kind, "accumulate").peer(import.peer);
-    let request = if old.is_null() { Code::Accumulate } else { Code::FetchAccumulate };
-    let (mut unmapped, mut result) = (Pieces::new(), Ok(()));
-    import.walk(&[operand], &[Range { offset: start, len: operand.len }], |mapped, at, local, len| {
+    import.walk(&[Block::of(operand, len)], &[Range { offset: start, len }], |mapped, at, local, len| {
         let old = if old.is_null() { old } else { old.wrapping_add(at - start) };
+        let change = if update.is_integer() { change } else { Change::Accumulate { code, operand: local } };
         match mapped {
             _ if result.is_err() => {}
-            None => unmapped.push(Piece { accumulate: code, old, ..import.piece(request, at, len, local) }),
+            None => unmapped.push(Piece { accumulate: code, words, old, ..import.piece(request, at, len, local) }),
             Some(remote) => {
-                let change = Change::Accumulate { code, operand: local };
                 // SAFETY: a checked range of the region; local pointers are valid by the contract.
                 let applied = unsafe { change.apply(import.accumulate, remote, old, len) };
-                result = applied.map_err(|kind| error(kind).cause(format!("offset {at}")));
+                let error =
+                    |kind| Error::new(kind, name).peer(import.peer).cause(format!("the element at offset {at}"));
+                result = applied.map_err(error);
             }
         }
     });

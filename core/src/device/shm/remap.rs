@@ -2,24 +2,24 @@
 //! Moves whole pages of the program's memory onto shared memory at the same address, so that peers can map them; and
 //! moves them back.
 //!
-//! All moved pages of a rank are in one sparse file, at the offset that equals their address. Any consecutive moved pages
-//! are therefore one mapping at a peer, however many moves made them.
+//! All moved pages of a rank are in one sparse file, at the offset that equals their address. Any consecutive moved
+//! pages are therefore one mapping at a peer, however many moves made them.
 //!
 //! Pages are copied and then exchanged, so a store between the two steps would be lost. They are therefore moved, and
-//! given back, only while no other code can store: their owner has lent them for that, or
-//! [`ShmDevice::is_alone`](super::ShmDevice) holds (the process has no other thread, and no other region of this rank
-//! covers the memory, through which its agent or a peer could write). Other threads may read: they find the same bytes
-//! throughout. Signal handlers of the calling thread are blocked meanwhile. Pages that other code may have pinned are not
-//! moved ([`pins`](super::pins)). Stores by the kernel on its own (`libaio` into the pages while they are moved) cannot be
-//! detected.
+//! moved back, only while no other code can store: their owner guarantees it
+//! ([`Region::exclusive`](crate::device::Region::exclusive)), or [`ShmDevice::is_alone`](super::ShmDevice) holds (the
+//! process has no other thread, and no other region of this rank covers the memory, through which its agent or a peer
+//! could write). Other threads may read: they find the same bytes throughout. Signal handlers of the calling thread are
+//! blocked meanwhile. Pages that other code may have pinned are not moved ([`pins`](super::pins)). Stores by the kernel
+//! on its own (`libaio` into the pages while they are moved) cannot be detected.
 //!
-//! Pages of windows are given back when the last window is freed. Pages of buffers of messages stay moved as long as the
+//! Pages of windows are moved back when the last window is freed. Pages of message buffers stay moved as long as the
 //! program keeps them (`lasting`), since at a later time another thread could store. Such memory is watched
-//! ([`watch`](crate::device::watch)): what the program unmaps is forgotten, and its part of the file is freed. Memory
-//! that the program moves to another address (`mremap`) still shows its part of the file there, so that part is not used
-//! again before it is unmapped. The last page of each moved part has an attribute of its own, which makes it a mapping of
-//! its own: `realloc` cannot extend moved pages over parts of the file that belong to other addresses, since `mremap`
-//! does not extend several mappings at once; it copies instead.
+//! ([`watch`](crate::device::watch)): pages that the program unmaps are dropped from the set, and their part of the
+//! file is freed. Memory that the program moves to another address (`mremap`) still shows its part of the file there,
+//! so that part is not reused before it is unmapped. The last page of each moved part has its own attribute, which
+//! makes it a separate mapping: `realloc` cannot extend moved pages over parts of the file that belong to other
+//! addresses, since `mremap` does not extend several mappings at once; it copies instead.
 //!
 //! Pages that were never touched are not copied or allocated; they stay holes of the file. Memory that is not private
 //! and anonymous (files, shared mappings, stacks), or is bound to certain NUMA nodes, is not moved. A child made by
@@ -51,24 +51,23 @@ use crate::memory::segment::{self, PAGE, SegmentName};
 pub(super) const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 /// Maximum number of moved parts: each takes up to four mappings of this process.
 const MAX_MOVED_PARTS: usize = 256;
-/// Bytes moved per step: only one step's memory exists twice at a time.
+/// Number of bytes moved per step: only one step's memory exists twice at a time.
 const PIECE: usize = 64 << 20;
-/// Length of the file. It covers all addresses that the kernel gives to a program by default.
+/// Length of the file. It covers all addresses that the kernel assigns to a program by default.
 const SPAN: usize = 1 << 48;
 /// Name of the shared-memory file.
 pub(super) const NAME: &str = "farside-moved";
 
 const MOVE: &str = "move a buffer onto shared memory";
-const RETURN: &str = "give a buffer back";
+const RETURN: &str = "move a buffer back to private memory";
 
 /// The moved pages of a rank.
-#[derive(Debug)]
 pub(super) struct MovedPages {
     file: Arc<File>,
     inode: u64,
-    /// Moved pages. The mark says whether they stay moved when no region uses them.
+    /// Moved pages. The mark is true for pages that stay moved when no region uses them.
     extents: Extents,
-    /// Parts of the file that are mapped elsewhere than at their addresses, as far as known.
+    /// Parts of the file that are known to be mapped elsewhere than at their addresses.
     elsewhere: Extents,
     /// `None` if memory is not to be watched, or cannot be.
     watch: Option<Watch>,
@@ -95,15 +94,17 @@ impl MovedPages {
     pub(super) fn new(watched: bool) -> Result<Self> {
         if is_limited() {
             return Err(Error::new(ErrorKind::Limit, MOVE)
-                .cause("the length of files is limited")
+                .cause("the process has a file size limit (RLIMIT_FSIZE)")
                 .remedy("raise the limit (`ulimit -f unlimited`)"));
         }
         let file = Arc::new(segment::sparse_file(NAME, SPAN as u64)?);
-        // Moved pages are freed by punching holes, which a system may refuse.
+        // Moved pages are freed by punching holes, which a file system may not support.
         punch(&file, &(0..PAGE)).map_err(|e| Error::system(MOVE, e.into()))?;
         fork::register(&file)?;
         let inode = file.metadata().map_err(system(MOVE))?.ino();
-        let off = |e: &io::Error| tracing::info!("buffers of messages are not mapped by peers: no userfaultfd: {e}");
+        let off = |e: &io::Error| {
+            tracing::info!("peers do not map message buffers, because userfaultfd is not available: {e}")
+        };
         let watch = if watched { watch_of(&file).inspect_err(off).ok() } else { None };
         let (extents, elsewhere) = (Extents::default(), Extents::default());
         let (malloc_is_of_glibc, threads) = (malloc_is_of_glibc(), thread_counter());
@@ -121,8 +122,8 @@ impl MovedPages {
         self.watch.is_some()
     }
 
-    /// Bytes of pages that stay moved.
-    pub(super) fn lasting(&self) -> usize {
+    /// Number of bytes of pages that stay moved.
+    pub(super) fn lasting_bytes(&self) -> usize {
         self.extents.bytes(true)
     }
 
@@ -138,7 +139,7 @@ impl MovedPages {
         self.threads.is_none_or(|threads| threads.load(Ordering::Acquire) != 1 + u32::from(self.is_watched()))
     }
 
-    /// Forgets pages that the program has unmapped, moved or replaced.
+    /// Drops pages that the program has unmapped, moved or replaced from the set.
     pub(super) fn settle(&mut self, other_threads: bool) {
         let mut changed = Vec::new();
         if let Some(watch) = &self.watch {
@@ -157,7 +158,7 @@ impl MovedPages {
 
     /// Moves those of `pages` that are not moved yet, and returns their length; `None` if one of them cannot be moved:
     /// there are too many parts, or the memory is not private and anonymous; for `lasting` pages also if the memory
-    /// cannot be watched, or is not that of a `malloc` known to allow it. None of them is then moved.
+    /// cannot be watched, or is not that of a `malloc` known to allow it. In these cases none of them is moved.
     ///
     /// # Safety
     /// No other code stores to the pages during the call.
@@ -182,7 +183,7 @@ impl MovedPages {
         }
         for part in &missing {
             // SAFETY: by the contract.
-            unsafe { self.give_back(part) }?;
+            unsafe { self.move_back(part) }?;
         }
         taken.map(|()| None)
     }
@@ -197,7 +198,7 @@ impl MovedPages {
         self.extents.within(pages).map(|(part, _)| part).collect()
     }
 
-    /// Makes the moved parts of `pages` ones that do not stay moved.
+    /// Clears the `lasting` mark of the moved parts of `pages`.
     pub(super) fn end_lasting(&mut self, pages: &Range<usize>) {
         self.moved(pages).into_iter().for_each(|part| self.extents.insert(part, false));
     }
@@ -210,7 +211,7 @@ impl MovedPages {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.remove(pages.start, pages.end)).map_err(system(RETURN))
     }
 
-    /// Forgets pages that were given back, and frees their part of the file.
+    /// Drops pages that were moved back from the set, and frees their part of the file.
     ///
     /// # Errors
     /// `System`.
@@ -228,7 +229,7 @@ impl MovedPages {
         self.extents.len() >= MAX_MOVED_PARTS
     }
 
-    /// Whether the parts `missing` of `pages` can be moved, to stay so if `lasting`.
+    /// Whether the parts `missing` of `pages` can be moved; `lasting`: they are to stay moved.
     pub(super) fn can_move(&self, pages: &Range<usize>, missing: &[Range<usize>], lasting: bool) -> io::Result<bool> {
         if missing.is_empty() {
             return Ok(true);
@@ -299,15 +300,15 @@ impl MovedPages {
         for run in &touched {
             let from = base.wrapping_add(run.start);
             // SAFETY: pages of the buffer.
-            unsafe { write_all(&self.file, from, run.len(), offset + run.start as u64) }.map_err(failed)?;
+            unsafe { write_all_at(&self.file, from, run.len(), offset + run.start as u64) }.map_err(failed)?;
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: no other code stores to the pages; the mapping that replaces them has the same length, rights and
         // content, and the kernel exchanges the two in one step.
         unsafe { mmap(base.cast(), len, RIGHTS, flags, &self.file, offset) }.map_err(|e| failed(e.into()))?;
         for run in touched {
-            // SAFETY: enters existing pages into the page table. Where the kernel does not do that, they are entered
-            // when they are touched.
+            // SAFETY: enters existing pages into the page table. If the kernel does not support that, they are entered
+            // at their first access.
             let _ = unsafe { madvise(base.wrapping_add(run.start).cast(), run.len(), Advice::LinuxPopulateRead) };
         }
         Ok(())
@@ -318,8 +319,8 @@ impl MovedPages {
         area.shares(NAME, self.inode) && area.rights == "rw-s"
     }
 
-    /// Forgets the pages of `range` that are no longer where they were moved, and frees the parts of the file that are
-    /// not mapped anywhere. Returns the number of bytes forgotten.
+    /// Drops the pages of `range` that are no longer where they were moved, and frees the parts of the file that are
+    /// not mapped anywhere. Returns the number of bytes dropped.
     fn compare(&mut self, range: &Range<usize>) -> Result<usize> {
         let failed = system("read the memory map");
         let mut there = Vec::new();
@@ -364,8 +365,8 @@ impl MovedPages {
         freed.map_err(|e| Error::system("free moved pages", e.into()))
     }
 
-    /// Frees a part of the file whose pages could not be moved. If they are moved later when they are zero, they would
-    /// otherwise get its bytes.
+    /// Frees a part of the file whose pages could not be moved. A later move does not write pages that are zero then:
+    /// without this they would get the old bytes of the file.
     pub(super) fn discard(&mut self, part: &Range<usize>) {
         if let Err(e) = self.free(part) {
             tracing::warn!("{e}");
@@ -373,7 +374,7 @@ impl MovedPages {
         }
     }
 
-    /// Puts private memory with the current content back where pages of `range` are moved. A peer that still maps the
+    /// Replaces the moved pages of `range` by private memory with the current content. A peer that still maps the
     /// shared pages accesses memory that no longer belongs to the program. Returns the number of bytes that the program
     /// has unmapped or replaced.
     ///
@@ -383,38 +384,38 @@ impl MovedPages {
     ///
     /// # Errors
     /// `System`; the memory then keeps shared pages and remains usable.
-    unsafe fn give_back(&mut self, range: &Range<usize>) -> Result<usize> {
+    unsafe fn move_back(&mut self, range: &Range<usize>) -> Result<usize> {
         let gone = self.compare(range)?;
         let parts: Vec<_> = self.extents.within(range).map(|(part, _)| part).collect();
         for part in parts {
             for start in part.clone().step_by(PIECE) {
                 let piece = start..part.end.min(start + PIECE);
                 // SAFETY: by the contract; pages of the file that are mapped at their address.
-                unsafe { self.give_back_piece(&piece) }.map_err(system(RETURN))?;
+                unsafe { self.move_back_piece(&piece) }.map_err(system(RETURN))?;
                 self.forget(&piece)?;
             }
         }
         Ok(gone)
     }
 
-    /// Gives back pages of `range` that do not stay moved.
+    /// Moves back the pages of `range` that do not stay moved.
     ///
     /// # Safety
-    /// The contract of [`give_back`](Self::give_back).
+    /// The contract of [`move_back`](Self::move_back).
     ///
     /// # Errors
-    /// Those of [`give_back`](Self::give_back).
-    pub(super) unsafe fn give_back_window(&mut self, range: &Range<usize>) -> Result<usize> {
+    /// Those of [`move_back`](Self::move_back).
+    pub(super) unsafe fn move_back_window(&mut self, range: &Range<usize>) -> Result<usize> {
         let gone = self.compare(range)?;
         let parts: Vec<_> = self.extents.within(range).filter(|(_, lasting)| !lasting).collect();
         // SAFETY: by the contract.
-        parts.iter().try_for_each(|(part, _)| unsafe { self.give_back(part) }.map(|_| ()))?;
+        parts.iter().try_for_each(|(part, _)| unsafe { self.move_back(part) }.map(|_| ()))?;
         Ok(gone)
     }
 
     /// # Safety
-    /// The contract of [`give_back`](Self::give_back); `piece` is mapped where it was moved to.
-    unsafe fn give_back_piece(&self, piece: &Range<usize>) -> io::Result<()> {
+    /// The contract of [`move_back`](Self::move_back); `piece` is mapped where it was moved to.
+    unsafe fn move_back_piece(&self, piece: &Range<usize>) -> io::Result<()> {
         let len = piece.len();
         let _blocked = BlockedSignals::new();
         // SAFETY: a fresh anonymous mapping.
@@ -454,8 +455,8 @@ fn watch_of(file: &File) -> io::Result<Watch> {
 }
 
 impl Drop for MovedPages {
-    /// Ends the watch of all pages: a child made by `fork` may keep the watch's descriptor open, so that events would
-    /// wait for a reader.
+    /// Ends the watch of all pages: a forked child may keep the watch's descriptor open, so that events would wait for
+    /// a reader.
     fn drop(&mut self) {
         if let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_here()) {
             for (part, _) in self.extents.within(&(0..usize::MAX)) {
@@ -510,11 +511,11 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// Writes `len` bytes into a file.
+/// Writes `len` bytes into a file, beginning at byte `offset` of it.
 ///
 /// # Safety
 /// The bytes are valid, initialized or not.
-pub(super) unsafe fn write_all(file: &File, mut from: *const u8, mut len: usize, mut offset: u64) -> io::Result<()> {
+pub(super) unsafe fn write_all_at(file: &File, mut from: *const u8, mut len: usize, mut offset: u64) -> io::Result<()> {
     while len > 0 {
         // SAFETY: valid by the contract; the kernel only reads the bytes.
         let n = unsafe { libc::pwrite(file.as_raw_fd(), from.cast(), len, offset as i64) };
@@ -554,7 +555,7 @@ fn touched(base: usize, len: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// Whether the length of this process's files is limited, so that the kernel would end it for a write to the file.
+/// Whether the process has a file size limit (RLIMIT_FSIZE), at which the kernel would end the process when it writes.
 fn is_limited() -> bool {
     getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < SPAN as u64)
 }

@@ -1,24 +1,25 @@
 #![allow(unsafe_code)]
 //! The ring for packets from one rank to another: one producer, one consumer, no lock.
 //!
-//! A packet takes whole slots of half a cache line: a marker word with its number and length, then its bytes. The
-//! marker is written last (Release) and read first (Acquire), so a packet needs no shared tail, and a cache line brings
-//! two packets of up to 24 bytes. Before it writes a marker, the producer zeroes the word where the next marker will
-//! be, so that old bytes are never taken for a marker. The consumer writes only `head`, which returns slots to the
-//! producer: whenever a quarter of the window is pending. The rest has room for the longest packet and a pad. Packets
-//! do not wrap: a pad marker sends the consumer to the start of the ring; it is written after the marker of the packet
-//! there.
+//! A packet occupies whole slots of half a cache line: a marker word with its number and length, then its bytes. The
+//! marker is written last (Release) and read first (Acquire), so a packet needs no shared tail, and one cache line
+//! holds two packets of up to 24 bytes. Before it writes a marker, the producer zeroes the word where the next marker
+//! will be, so that old bytes are never taken for a marker. The consumer writes only `head`, which returns slots to the
+//! producer, whenever a quarter of the window has been consumed. The remaining slots have room for the longest packet
+//! and a pad. Packets do not wrap: a pad marker directs the consumer to the start of the ring; it is written after the
+//! marker of the packet there.
 //!
 //! While the consumer keeps pace, only the first bytes of the ring are used, the *window*, so that its lines stay in
-//! the nearest caches of both ends: behind the window the producer returns to the start as soon as the consumer has
-//! given the slots there back. The rest of the ring is for packets that wait for a consumer that is busy. Packets of
-//! half a window and more get a window of two packets, so that the producer fills one while the consumer reads the other.
+//! the nearest caches of both ends: at the end of the window the producer returns to the start as soon as the consumer
+//! has released the slots there. The remainder of the ring is for packets that wait for a busy consumer. Packets of
+//! half a window and more get a window of two packets, so that the producer fills one while the consumer reads the
+//! other.
 //!
-//! A packet as long as the window is written by non-temporal stores: to overwrite a line that the consumer has read, an
-//! ordinary store takes the line away from the consumer's caches, which costs more than the bytes, and processors have
-//! few such stores in progress at a time.
+//! A packet as long as the window is written by non-temporal stores: an ordinary store to a line that the consumer has
+//! read invalidates the line in the consumer's caches, which costs more than writing the bytes, and processors have few
+//! such stores in progress at a time.
 //!
-//! Both ends fetch the line after the next marker ahead: the producer, which will write it next, for writing; the
+//! Both ends prefetch the line after the next marker: the producer, which will write it next, for writing; the
 //! consumer, for reading, when it finds two packets in a line, because the producer is then ahead of it.
 //!
 //! | word | written by | read by | ordering |
@@ -37,13 +38,13 @@ use crate::memory::copy;
 use crate::memory::segment::Mapping;
 use crate::memory::words::{self, Memory, Store, Word};
 
-/// A packet takes a multiple of this number of bytes.
+/// The number of bytes of a slot, of which a packet occupies a multiple.
 pub(super) const SLOT: usize = LINE / 2;
 const SLOT_WORDS: usize = SLOT / 8;
 const MARKER: usize = 8;
 pub(super) const READY: u64 = 1 << 63;
 const PAD: u64 = 1 << 62;
-/// Together: a packet whose bytes are in a cell, which the next word names.
+/// Both bits together mark a packet whose bytes are in a cell; the next word names the cell.
 const IN_CELL: u64 = READY | PAD;
 /// The marker has the length in the lower bits and the packet number in the upper bits.
 const NUMBER_SHIFT: u32 = 22;
@@ -51,7 +52,6 @@ const NUMBER: u64 = (1 << 40) - 1;
 const LENGTH: u64 = (1 << NUMBER_SHIFT) - 1;
 
 /// One end of the ring. Positions count all bytes since the ring was made.
-#[derive(Debug)]
 pub(super) struct Ring<M = Mapping> {
     memory: M,
     data: usize,
@@ -59,7 +59,7 @@ pub(super) struct Ring<M = Mapping> {
     window: usize,
     head: usize,
     position: Cell<u64>,
-    /// Producer: the head as last read. Consumer: the position up to which slots were given back.
+    /// Producer: the head as last read. Consumer: the position up to which slots were released.
     head_seen: Cell<u64>,
 }
 
@@ -70,16 +70,16 @@ pub(super) enum Popped {
     Packet(usize),
     /// A long packet, which stays in the ring until it is taken.
     Long(usize),
-    /// A packet of this length in a cell, whose slot was taken.
+    /// A packet of this length in a cell; its slot in the ring was consumed.
     InCell(usize, u64),
     /// A packet with another number than the expected one.
     Later,
     /// A marker that no correct producer writes.
-    Garbage(u64),
+    Malformed(u64),
 }
 
-/// Length of the window in bytes: a quarter of a data cache of 32 KiB, the smallest of the processors in use, since a
-/// rank has a window for each direction, and its program has data too.
+/// Length of the window in bytes: a quarter of a data cache of 32 KiB, the smallest in use, since a rank has a window
+/// for each direction, and its program's data needs cache too.
 const WINDOW: usize = 8 << 10;
 
 /// Length of the largest packet of a ring of `size` bytes: a quarter, so that a few always fit.
@@ -87,7 +87,7 @@ pub(super) fn max_packet(size: usize) -> usize {
     size / 4 - LONG_START
 }
 
-/// Offset of the bytes of a packet that is not short, in its slots: a word behind the marker, so that the data of a
+/// Offset of the bytes of a packet that is not short, in its slots: one word after the marker, so that the data of a
 /// message, which follows two words of headers, is aligned to a slot. Copies of unaligned data cross cache lines.
 const LONG_START: usize = 2 * MARKER;
 
@@ -103,14 +103,14 @@ fn marker(kind: u64, number: u64, len: usize) -> u64 {
     kind | (number & NUMBER) << NUMBER_SHIFT | len as u64
 }
 
-/// Bytes that a packet of `len` bytes takes in the ring.
+/// Number of bytes that a packet of `len` bytes occupies in the ring.
 #[inline(always)]
 fn slots(len: usize) -> usize {
     (start(len) + len).next_multiple_of(SLOT)
 }
 
 impl<M: Memory> Ring<M> {
-    /// One end of the ring in `memory` whose slots start at byte `data` and whose head word is at byte `head`.
+    /// One end of the ring in `memory`: its slots start at byte `data`, and its head word is at byte `head`.
     pub(super) fn new(memory: M, data: usize, size: usize, head: usize) -> Self {
         Self { memory, data, size, window: size.min(WINDOW), head, position: Cell::new(0), head_seen: Cell::new(0) }
     }
@@ -131,7 +131,7 @@ impl<M: Memory> Ring<M> {
         let need = slots(len);
         self.append(need, self.window.max(2 * need), marker(READY, number, len), |at| {
             let store: Store = if len < WINDOW { copy::store } else { copy::store_non_temporal };
-            // SAFETY: contiguous slots for `len` bytes that the consumer gave back; the blocks are valid by the
+            // SAFETY: contiguous slots for `len` bytes that the consumer has released; the blocks are valid by the
             // contract.
             unsafe { self.memory.store_packet(at + start(len), header, body, store) };
         })
@@ -165,8 +165,8 @@ impl<M: Memory> Ring<M> {
         })
     }
 
-    /// Appends a packet of `need` bytes of slots and this marker, in a window of `window` bytes. `store` writes it behind
-    /// the marker, whose offset it gets. Returns `false` if the ring is full.
+    /// Appends a packet of `need` bytes of slots and this marker, in a window of `window` bytes. `store` writes it
+    /// after the marker, and gets the offset. Returns `false` if the ring is full.
     #[inline(always)]
     fn append(&self, need: usize, window: usize, marker: u64, store: impl FnOnce(usize)) -> bool {
         let before = self.position.get();
@@ -219,22 +219,22 @@ impl<M: Memory> Ring<M> {
         }
     }
 
-    /// Whether a packet waits.
+    /// Whether a packet is ready.
     #[inline]
     pub(super) fn ready(&self) -> bool {
         // Relaxed: `pop` reads again with Acquire.
         self.memory.word(self.at(self.position.get())).load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a packet waits in the line with the end of the previous one.
+    /// Whether a packet is ready in the cache line that holds the end of the previous packet.
     #[inline(always)]
     pub(super) fn ready_in_line(&self) -> bool {
         !self.position.get().is_multiple_of(LINE as u64) && self.ready()
     }
 
-    /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes,
-    /// and gives slots back if a quarter of the window is pending. A packet of `long` bytes or more stays in the ring, at
-    /// [`place`](Self::place), until [`take`](Self::take).
+    /// Receives the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet`
+    /// bytes, and releases slots if a quarter of the window has been consumed. A packet of `long` bytes or more stays
+    /// in the ring, at [`place`](Self::place), until [`take`](Self::take).
     #[inline]
     pub(super) fn pop(&self, packet: &mut [u8], number: u64, long: usize) -> Popped {
         loop {
@@ -249,7 +249,7 @@ impl<M: Memory> Ring<M> {
             // A correct sender does not pad at the start.
             if marker == PAD && offset != 0 {
                 self.position.set(position + (self.size - offset) as u64);
-                self.give_back();
+                self.release_slots();
                 continue;
             }
             if marker & READY != 0 && marker >> NUMBER_SHIFT & NUMBER != number & NUMBER {
@@ -261,12 +261,12 @@ impl<M: Memory> Ring<M> {
                 || offset + slots(len) > self.size
             {
                 if marker & IN_CELL != IN_CELL {
-                    return Popped::Garbage(marker);
+                    return Popped::Malformed(marker);
                 }
                 // Relaxed: ordered by the marker.
                 let cell = self.memory.word(at + MARKER).load(Ordering::Relaxed);
                 self.position.set(position + SLOT as u64);
-                self.give_back();
+                self.release_slots();
                 return Popped::InCell(len, cell);
             }
             if len >= long {
@@ -278,7 +278,7 @@ impl<M: Memory> Ring<M> {
             if self.ready_in_line() {
                 words::fetch(self.after(LINE));
             }
-            self.give_back();
+            self.release_slots();
             return Popped::Packet(len);
         }
     }
@@ -288,15 +288,15 @@ impl<M: Memory> Ring<M> {
         self.at(self.position.get()) + start(len)
     }
 
-    /// Advances past the packet of `len` bytes that was found. Its bytes stay until its slots are given back.
+    /// Advances past the packet of `len` bytes that was found. Its bytes stay until its slots are released.
     #[inline]
     pub(super) fn take(&self, len: usize) {
         self.position.set(self.position.get() + slots(len) as u64);
     }
 
-    /// Gives the slots of all taken packets back to the producer if they are a quarter of the window.
+    /// Releases the slots of all consumed packets to the producer if they are a quarter of the window.
     #[inline]
-    pub(super) fn give_back(&self) {
+    pub(super) fn release_slots(&self) {
         let taken = self.position.get();
         if taken - self.head_seen.get() >= self.window as u64 / 4 {
             self.head_seen.set(taken);
@@ -327,7 +327,7 @@ mod tests {
     fn ends_of(size: usize) -> (Segment, Ring, Ring) {
         let s = Segment::create(Path::new("/dev/shm"), size + 4096, Pages::AtOnce).unwrap();
         let ring = |memory| Ring::new(memory, 4096, size, 0);
-        // Mapped by the producer as in another process.
+        // Mapped by the producer as by another process.
         let (producer, consumer) =
             (ring(open(s.name().unwrap(), Pages::AtOnce, 0).unwrap()), ring(s.mapping().clone()));
         (s, producer, consumer)
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_brings_two_short_packets_in_a_line_and_gives_back_a_quarter_at_once() {
+    fn ring_carries_two_short_packets_per_line_and_releases_a_quarter_at_once() {
         let (s, producer, consumer) = ends();
         let mut packet = vec![0; SIZE];
         let head = || s.mapping().word(0).load(Ordering::SeqCst);
@@ -414,7 +414,7 @@ mod tests {
         for step in 0..10_000 {
             assert!(push(&mut number));
             assert!(producer.position.get() as usize % DEEP <= WINDOW + SLOT, "step {step}");
-            // The consumer is a few packets behind.
+            // The consumer is a few packets behind the producer.
             if step >= 50 {
                 assert_eq!(consumer.pop(&mut packet, taken, usize::MAX), Popped::Packet(SLOT - MARKER));
                 taken += 1;
@@ -469,7 +469,7 @@ mod tests {
         let (s, _, consumer) = ends();
         for marker in [1u64, READY | LENGTH, READY | (SIZE as u64 / 2), PAD] {
             s.mapping().word(4096).store(marker, Ordering::SeqCst);
-            assert_eq!(consumer.pop(&mut [0; SIZE], 0, usize::MAX), Popped::Garbage(marker));
+            assert_eq!(consumer.pop(&mut [0; SIZE], 0, usize::MAX), Popped::Malformed(marker));
         }
         for kind in [READY, IN_CELL] {
             s.mapping().word(4096).store(kind | 1 << NUMBER_SHIFT, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The base segments of the ranks of a node, in which requests for unmapped memory travel.
+//! The base segments of the ranks of a node, in which requests for unmapped memory are passed.
 
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
@@ -11,7 +11,6 @@ use crate::memory::segment::{Mapping, Segment};
 use crate::stats::Stats;
 
 /// One rank's mappings of the base segments, for its own thread, its agent's thread and its wakers.
-#[derive(Debug)]
 pub(super) struct Segments {
     pub(super) me: usize,
     /// The ranks of the job that this device connects, by number.

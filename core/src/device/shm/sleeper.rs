@@ -11,8 +11,8 @@ use super::segments::Segments;
 use crate::device::Waker;
 use crate::error::{Error, Result};
 
-/// The next task of the sleeper's thread.
-#[derive(Debug, Default)]
+/// The next task of the sleeper thread.
+#[derive(Default)]
 enum Next {
     /// Nothing.
     #[default]
@@ -22,7 +22,7 @@ enum Next {
     End,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Orders {
     next: Mutex<Next>,
     changed: Condvar,
@@ -38,7 +38,7 @@ impl Orders {
         self.changed.notify_one();
     }
 
-    /// Waits for the next order.
+    /// Waits for the next task.
     fn take(&self) -> Next {
         let idle = |next: &mut Next| matches!(next, Next::Idle);
         let mut next = self.changed.wait_while(self.next(), idle).unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,6 @@ impl Orders {
 }
 
 /// The thread of a rank; dropping it ends the thread.
-#[derive(Debug)]
 pub(super) struct Sleeper {
     orders: Arc<Orders>,
     segments: Arc<Segments>,
@@ -55,7 +54,8 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Starts the thread, which calls `waker` when a peer rings, and after `limit`, so that the rank checks its peers.
+    /// Starts the thread, which calls `waker` when a peer rings the doorbell, and after `limit`, so that the rank
+    /// checks its peers.
     pub(super) fn start(segments: Arc<Segments>, waker: Waker, limit: Duration) -> Result<Self> {
         let orders = Arc::new(Orders::default());
         let (taken, own) = (Arc::clone(&orders), Arc::clone(&segments));
@@ -83,7 +83,7 @@ impl Drop for Sleeper {
         doorbell.fetch_add(1, Ordering::SeqCst);
         park::futex_wake(doorbell);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }

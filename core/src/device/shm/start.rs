@@ -29,8 +29,8 @@ use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
 /// A message that fits into half of the ring is sent through it whole, so the sender need not wait until the target
-/// runs. For a longer message both ranks would have to run in turns, once for each filling of the ring, so the target
-/// reads it from the sender's memory: two messages and one copy, whatever the length.
+/// runs. For a longer message both ranks would have to run alternately, once for each filling of the ring, so the
+/// target reads it from the sender's memory: two messages and one copy, whatever the length.
 fn messages(ring: usize) -> MessageCutOffs {
     let most_eager = ring / 2;
     let eager = EAGER.min(most_eager);
@@ -38,7 +38,6 @@ fn messages(ring: usize) -> MessageCutOffs {
 }
 
 /// A rank that has made its segment but not yet mapped the others'.
-#[derive(Debug)]
 pub(crate) struct Prepared {
     me: usize,
     ranks: Vec<u32>,
@@ -50,7 +49,6 @@ pub(crate) struct Prepared {
 }
 
 /// The segments of all ranks of this node, as one rank has mapped them.
-#[derive(Debug)]
 pub(crate) struct MappedPeers {
     peers: Vec<Mapping>,
     processes: Vec<Option<Process>>,
@@ -60,8 +58,8 @@ pub(crate) struct MappedPeers {
 }
 
 impl MappedPeers {
-    /// Whether a rank cannot map all segments ([`Prepared::refuse`]); after a fence. This rank has mapped the segment of
-    /// such a rank, or is one itself, so all ranks of the node know.
+    /// Whether a rank cannot map all segments ([`Prepared::refuse`]); valid after a fence. This rank has mapped the
+    /// segment of such a rank, or is one itself, so all ranks of the node get the same result.
     pub(crate) fn are_refused(&self) -> bool {
         self.peers.iter().any(|peer| peer.word(REFUSED).load(Ordering::SeqCst) != 0)
     }
@@ -154,7 +152,7 @@ impl Prepared {
                 .ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed endpoint address"))?;
             if address.node != self.node {
                 return Err(fail(ErrorKind::Unsupported)
-                    .cause(format!("it is on `{}`, this rank on `{}`", address.node, self.node))
+                    .cause(format!("the peer is on node `{}`, this rank on `{}`", address.node, self.node))
                     .remedy(
                         "start all ranks on one node, or leave FARSIDE_DEVICE at auto, which uses verbs or tcp between nodes",
                     ));
@@ -241,7 +239,7 @@ impl Prepared {
             vm_works,
             all_use_vm: Cell::new(false),
             check: Duration::from_millis(u64::from(self.settings.peer_check_ms)),
-            timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
+            timeout: self.settings.timeout(),
             owned: RefCell::new(FxHashMap::default()),
             used: RefCell::default(),
             names_left: Rc::new(Cell::new(names_left)),

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Two devices in one thread: what a rank does that its peer cannot be made to do at the right time.
+//! Two devices in one thread, for cases in which a peer cannot be made to act at the right time.
 
 use std::alloc::{Layout as Memory, alloc_zeroed, dealloc};
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ fn devices(set: &[(&str, &str)], size: u32) -> [ShmDevice; 2] {
     ranks.map(|rank| rank.connect(&addresses, size).unwrap())
 }
 
-/// Long enough for `malloc` to map it, whatever its present threshold is.
+/// Long enough for `malloc` to allocate it by `mmap`, whatever its present threshold is.
 const LEN: usize = 40 << 20;
 
 /// Zeroed pages of `malloc`.
@@ -37,7 +37,7 @@ impl Pages {
         Self(unsafe { alloc_zeroed(Self::layout()) })
     }
 
-    /// Its first bytes, lent for one transfer.
+    /// The first bytes, exported for one transfer.
     fn lent(&self) -> Region {
         Region { brief: true, one_node: true, exclusive: true, ..Region::of(self.0, 64 * PAGE) }
     }
@@ -103,7 +103,7 @@ fn lent_memory_is_released_when_its_transfer_has_ended_however_long_that_takes()
     }
 }
 
-/// A window of all nodes, of which the device does not know, may cover the memory.
+/// A window of several nodes, of which the device has no record, may cover the memory.
 #[test]
 fn buffers_are_not_moved_in_a_job_of_several_nodes() {
     for (size, moves) in [(2, true), (3, false)] {
@@ -127,9 +127,9 @@ fn buffers_are_not_moved_in_a_job_of_several_nodes() {
     }
 }
 
-/// Otherwise a peer could reach memory that belongs to its owner alone again.
+/// Otherwise a peer could access memory that belongs to its owner alone again.
 #[test]
-fn exclusive_windows_over_moved_buffers_are_given_back() {
+fn exclusive_windows_over_moved_buffers_are_released() {
     let [owner, _peer] = devices(&[], 2);
     let pages = Pages::new();
     let moved = || owner.moved.borrow().as_ref().map_or(0, |m| m.moved(&(pages.0.addr()..pages.0.addr() + LEN)).len());
@@ -145,7 +145,7 @@ fn exclusive_windows_over_moved_buffers_are_given_back() {
     assert_eq!(moved(), 0);
 }
 
-/// The lender cannot test this itself: peers may have fewer permissions than this rank.
+/// The exporting rank cannot test this itself: peers may have fewer permissions than this rank.
 #[test]
 fn memory_is_lent_only_if_all_peers_can_read_it() {
     let [owner, peer] = devices(&[], 2);

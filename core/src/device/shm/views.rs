@@ -1,7 +1,7 @@
-//! Mappings of files in which peers have lent memory. They are cached, so that memory of the same peer that is lent
-//! again needs no system call.
+//! Mappings of files of memory that peers have exported. They are cached, so that memory of the same peer that is
+//! exported again needs no system call.
 //!
-//! A mapping covers an aligned stretch of a peer's file. Most of the stretch is usually a hole, which takes no memory.
+//! A mapping covers an aligned window of a peer's file. Most of the window is usually a hole, which takes no memory.
 //! The number of mappings is limited; the least recently used one that no import uses is dropped first.
 
 use std::ops::Range;
@@ -12,38 +12,36 @@ use crate::error::Result;
 use crate::memory::segment::{self, Mapping, PAGE, SegmentName};
 use crate::stats::{Kind, Stats};
 
-/// Alignment of the stretches that are mapped, in bytes. A multiple of the page size.
-const STRETCH: u64 = 64 << 20;
+/// Alignment and length of the mapped windows of a file, in bytes. A multiple of the page size.
+const WINDOW_BYTES: u64 = 64 << 20;
 /// Maximum number of cached mappings.
 const MAX_MAPPINGS: usize = 64;
 
 /// A mapping of a peer's file.
-#[derive(Debug)]
 struct View {
     peer: u32,
     /// The part of the file that is mapped.
-    of: SegmentName,
+    segment: SegmentName,
     mapping: Rc<ViewMapping>,
     /// Time of the last use, on the clock of [`Views`].
     used: u64,
 }
 
 /// Fields are dropped in this order.
-#[derive(Debug)]
 struct ViewMapping {
     mapping: Mapping,
     _listed: Option<Listed>,
 }
 
 impl ViewMapping {
-    /// Maps the stretch of a file that contains what `name` names; returns also the name of the stretch.
+    /// Maps the window of a file that contains the bytes of `name`; also returns the name of the window.
     fn new(name: SegmentName, peer: u32) -> Result<(SegmentName, Self)> {
-        // The list tells the owner, if it is a rank of this process, that the mapping is not memory which the program
+        // The list tells the owner, if it is a rank of this process, that the mapping is not memory that the program
         // has moved.
         let mut list = (name.pid == std::process::id()).then(fork::views);
-        // In a process that locks all its memory, the kernel fills mappings, so that they take memory.
-        let stretch = if pins::is_locked() { PAGE as u64 } else { STRETCH };
-        let (of, mapping) = segment::open_around(name, stretch, peer)?;
+        // In a process that locks all its memory, the kernel populates mappings, so that they take memory.
+        let window_bytes = if pins::is_locked() { PAGE as u64 } else { WINDOW_BYTES };
+        let (of, mapping) = segment::open_around(name, window_bytes, peer)?;
         let _listed = list.as_mut().map(|list| {
             let start = mapping.at(0).addr();
             let range = start..start + mapping.len();
@@ -55,8 +53,7 @@ impl ViewMapping {
     }
 }
 
-/// A place in the list of mappings by ranks of this process.
-#[derive(Debug)]
+/// An entry in the list of mappings by ranks of this process.
 struct Listed(Range<usize>);
 
 impl Drop for Listed {
@@ -69,14 +66,13 @@ impl Drop for Listed {
 }
 
 /// The mappings of one rank.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Views {
     views: Vec<View>,
     clock: u64,
 }
 
 /// Bytes of a peer's file in a mapping.
-#[derive(Debug)]
 pub(super) struct LentBytes {
     mapping: Rc<ViewMapping>,
     offset: usize,
@@ -97,24 +93,24 @@ impl Views {
     pub(super) fn find(&mut self, peer: u32, name: SegmentName, stats: &Stats) -> Result<LentBytes> {
         self.clock += 1;
         let holds = |view: &View| {
-            let of = &view.of;
+            let segment = &view.segment;
             view.peer == peer
-                && (of.pid, of.fd, of.inode) == (name.pid, name.fd, name.inode)
-                && of.offset <= name.offset
-                && name.offset.checked_add(name.len).is_some_and(|end| end <= of.offset + of.len)
+                && (segment.pid, segment.fd, segment.inode) == (name.pid, name.fd, name.inode)
+                && segment.offset <= name.offset
+                && name.offset.checked_add(name.len).is_some_and(|end| end <= segment.offset + segment.len)
         };
         let index = match self.views.iter().position(holds) {
             Some(index) => index,
             None => {
-                let (of, mapping) = ViewMapping::new(name, peer)?;
+                let (segment, mapping) = ViewMapping::new(name, peer)?;
                 self.make_room(stats);
-                self.views.push(View { peer, of, mapping: Rc::new(mapping), used: 0 });
+                self.views.push(View { peer, segment, mapping: Rc::new(mapping), used: 0 });
                 self.views.len() - 1
             }
         };
         let view = &mut self.views[index];
         view.used = self.clock;
-        Ok(LentBytes { mapping: Rc::clone(&view.mapping), offset: (name.offset - view.of.offset) as usize })
+        Ok(LentBytes { mapping: Rc::clone(&view.mapping), offset: (name.offset - view.segment.offset) as usize })
     }
 
     /// Drops the least recently used mappings until one more fits.
@@ -123,7 +119,7 @@ impl Views {
             let idle = self.views.iter().enumerate().filter(|(_, view)| Rc::strong_count(&view.mapping) == 1);
             let Some((index, _)) = idle.min_by_key(|(_, view)| view.used) else { return };
             let view = self.views.swap_remove(index);
-            stats.add(Kind::Evict, view.of.len as usize);
+            stats.add(Kind::Evict, view.segment.len as usize);
         }
     }
 }
@@ -134,7 +130,7 @@ mod tests {
     use crate::memory::segment::{Pages, Segment};
 
     #[test]
-    fn views_are_found_again_and_the_least_recently_used_one_goes() {
+    fn views_are_found_again_and_the_least_recently_used_one_is_evicted() {
         let (mut views, stats) = (Views::default(), Stats::default());
         let segments: Vec<Segment> = (0..=MAX_MAPPINGS)
             .map(|_| Segment::create("/dev/shm".as_ref(), 3 * PAGE, Pages::AtOnce).unwrap())

@@ -9,15 +9,15 @@ use crate::error::{Error, ErrorKind, Result};
 const MAX_BLOCKS: usize = 1024;
 
 /// Reads or writes the memory of process `pid`: moves bytes between local blocks and ranges of equal total length,
-/// whose offsets count from address `base`. Returns the number of system calls.
+/// whose offsets are relative to address `base`. Returns the number of system calls.
 ///
 /// # Safety
 /// The local blocks are valid (and exclusive where read into); the remote ranges belong to a region that its owner has
 /// exposed for this purpose.
 ///
 /// # Errors
-/// `Forbidden` if the system denies the access, `PeerLost` if the process is gone, `BadArgument` if a remote address is
-/// not mapped there.
+/// `Forbidden` if the system denies the access, `PeerLost` if the process has ended, `BadArgument` if a remote address
+/// is not mapped there.
 pub(super) unsafe fn transfer(read: bool, pid: u32, local: &[Block], base: u64, remote: &[Range]) -> Result<usize> {
     let total: usize = local.iter().map(|b| b.len).sum();
     debug_assert_eq!(total, remote.iter().map(|r| r.len).sum::<usize>());
@@ -35,8 +35,9 @@ pub(super) unsafe fn transfer(read: bool, pid: u32, local: &[Block], base: u64, 
         match n {
             -1 => return Err(failure(read, pid)),
             0 => {
-                return Err(Error::new(ErrorKind::System, "process_vm transfer")
-                    .cause(format!("{done} of {total} bytes moved")));
+                return Err(
+                    Error::new(ErrorKind::System, "copy by process_vm").cause(format!("{done} of {total} bytes moved"))
+                );
             }
             n => done += n as usize,
         }
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_transfer_to_no_process_says_that_it_is_lost() {
+    fn vm_transfer_to_no_process_is_a_lost_peer() {
         assert_eq!(works(u32::MAX >> 2, 8).unwrap_err().kind(), ErrorKind::PeerLost);
     }
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Pages of the memory of windows: moved onto shared memory when the window is made, and given back when it is freed.
+//! Pages of the memory of windows: moved onto shared memory when the window is made, and moved back when it is freed.
 
 use std::cell::LazyCell;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::memory::segment::PAGE;
 use crate::settings::UserMemory;
 use crate::stats::Kind;
 
-/// Minimum number of pages to move if they are not the whole buffer: fewer are not worth a mapping at each peer.
+/// Minimum number of pages to move if they are not the whole buffer: fewer pages are not worth a mapping at each peer.
 const MIN_MOVED_PAGES: usize = 4;
 
 /// The moved pages of this device, which are made on first use.
@@ -39,7 +39,7 @@ pub(super) unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<O
     let taken = moved_pages(device, &mut moved).and_then(|moved| unsafe { take(device, moved, region) });
     match taken {
         Err(e) if settings == UserMemory::Auto => {
-            tracing::warn!("a buffer of {len} bytes is not shared, it will be served by copies: {e}");
+            tracing::warn!("a window buffer of {len} bytes cannot be shared and is accessed by copies: {e}");
             Ok(None)
         }
         taken => taken,
@@ -68,10 +68,10 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
     let is_free = |parts: &[Range<usize>]| parts.is_empty() || one_thread && !parts.iter().any(is_used);
     let edges = moved.missing_edges(&bytes);
     let unmoved: usize = edges.iter().map(Range::len).sum();
-    // Peers must not reach exclusive memory after the release, so its pages are given back then, and no region shares
-    // them. Others stay moved, so that adjacent ones of many windows are one part.
+    // Peers must not access exclusive memory after the release, so its pages are moved back then, and no region shares
+    // them. Other pages stay moved, so that adjacent pages of many windows are one part.
     let may_share = !exclusive || unmoved == pages_around(&bytes).len() - inner.len();
-    let has_room = moved.lasting() + pages_around(&bytes).len() <= device.buffer_cache;
+    let has_room = moved.lasting_bytes() + pages_around(&bytes).len() <= device.buffer_cache;
     let with_edges = !revocable && may_share && has_room && is_free(&edges);
     // SAFETY: only the calling thread and the runtime's threads can store there: the process has no other thread, and no
     // other region covers the pages.
@@ -81,8 +81,8 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
         return Ok(None);
     }
     let lasting = of_edges.is_some() && pages_around(&bytes) != inner && !exclusive;
-    // SAFETY: no other code stores to these pages: they are lent exclusively, or the process has no other thread and no
-    // other region covers them.
+    // SAFETY: no other code stores to these pages: they are exclusive, or the process has no other thread and no other
+    // region covers them.
     let of_inner = match unsafe { moved.take(&inner, lasting) }? {
         // SAFETY: as above.
         None if lasting => unsafe { moved.take(&inner, false) }?,
@@ -97,17 +97,17 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
 }
 
 /// Replaces the moved pages of a window by private memory, or keeps them shared while another thread may store to them,
-/// another region uses them, or pages of the process are pinned. Pages of which the window has only a part stay moved, unless they are exclusive.
+/// another region uses them, or pages of the process are pinned. Pages that the window covers only in part stay moved,
+/// unless they are exclusive.
 ///
 /// # Safety
-/// The pages' region is released, the memory is the caller's to give back, and no code accesses memory that was lent
-/// exclusively.
-pub(super) unsafe fn give_back(device: &ShmDevice, bytes: &Range<usize>, exclusive: bool) -> Result<()> {
+/// The pages' region is released, no other region of the caller uses the memory, and no code accesses exclusive memory.
+pub(super) unsafe fn move_back(device: &ShmDevice, bytes: &Range<usize>, exclusive: bool) -> Result<()> {
     let Some(moved) = &mut *device.moved.borrow_mut() else { return Ok(()) };
     let mut kept = device.kept.borrow_mut();
     if exclusive {
-        // SAFETY: by the contract, the caller may give back the window's bytes in these pages.
-        unsafe { moved.give_back_edges(bytes, |page| device.is_used(page.start, page.end)) }?;
+        // SAFETY: by the contract, no other region of the caller uses the window's bytes in these pages.
+        unsafe { moved.move_back_edges(bytes, |page| device.is_used(page.start, page.end)) }?;
     }
     let pages = pages_in(bytes);
     if pages.is_empty() {
@@ -127,7 +127,7 @@ pub(super) unsafe fn give_back(device: &ShmDevice, bytes: &Range<usize>, exclusi
         }
         // SAFETY: no code accesses the memory, by the contract or because the process has no other thread and no other
         // region covers it.
-        match unsafe { moved.give_back_window(pages) } {
+        match unsafe { moved.move_back_window(pages) } {
             Ok(0) => {}
             Ok(gone) => tracing::warn!(
                 "{gone} bytes of a window's memory, {} bytes at {start:#x}, were unmapped before the window was freed",
@@ -140,13 +140,13 @@ pub(super) unsafe fn give_back(device: &ShmDevice, bytes: &Range<usize>, exclusi
     result
 }
 
-/// Gives kept pages back if that is now possible.
-pub(super) fn give_back_kept(device: &ShmDevice) {
+/// Moves stored pages back if that is now possible.
+pub(super) fn move_back_kept(device: &ShmDevice) {
     let one = device.kept.borrow_mut().pop();
     if let Some(pages) = one {
         // SAFETY: its region was released.
-        if let Err(e) = unsafe { give_back(device, &pages, false) } {
-            tracing::warn!("memory stays shared: {e}");
+        if let Err(e) = unsafe { move_back(device, &pages, false) } {
+            tracing::warn!("a freed window's pages stay on shared memory: {e}");
         }
     }
 }

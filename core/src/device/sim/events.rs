@@ -7,7 +7,6 @@ use super::network::Place;
 use super::switch::{Hop, Packet};
 
 /// The kinds of events.
-#[derive(Debug)]
 pub(super) enum Happens {
     Resume {
         rank: u32,
@@ -20,9 +19,9 @@ pub(super) enum Happens {
     Enters(Rc<Flight>),
     /// A message has reached the interface of its receiver.
     AtPort(Rc<Flight>),
-    /// The last byte of a message has passed.
+    /// The last byte of a message has passed the receiver's interface.
     Landed(Rc<Flight>),
-    /// The origin learns that its message is complete.
+    /// The origin is informed that its message is complete.
     Complete(Rc<Flight>),
     /// The messages of a pair of ranks that found no posted receive are sent again.
     Again(u32, u32),
@@ -30,9 +29,9 @@ pub(super) enum Happens {
     WriteBack {
         rank: u32,
     },
-    /// A gather has waited too long for a scatter.
+    /// A gather has found no scatter within the time limit.
     Unmatched(Rc<Flight>),
-    /// A packet of the barrier in the switch.
+    /// A packet of the in-switch barrier.
     Barrier {
         rank: u32,
         packet: Packet,

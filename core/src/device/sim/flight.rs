@@ -13,7 +13,7 @@ use crate::device::{Change, OwnedTransfer, Place, Update, WorkRequest};
 use crate::error::{ErrorKind, Result};
 
 impl Owned {
-    /// Blocks of the origin's list in the message, and in its answer.
+    /// Number of blocks of the origin's list in the message, and in its answer.
     fn blocks(&self) -> [usize; 2] {
         match self {
             Self::Transfer(OwnedTransfer { write: true, local, .. }) | Self::List { send: true, local } => {
@@ -32,7 +32,7 @@ impl Owned {
             Self::Transfer(transfer) => (1, Some(transfer.len())),
             Self::Update(Update { change, len, old, .. }) => match change {
                 Change::Add(_) => (8, Some(8)),
-                Change::Swap { .. } => (2 * len, Some(*len)),
+                Change::CompareSwap { .. } => (2 * len, Some(*len)),
                 Change::Accumulate { .. } => (*len, (!old.is_null()).then_some(*len)),
             },
             Self::Signal { .. } => (8, None),
@@ -42,11 +42,11 @@ impl Owned {
 }
 
 /// Buffers of packets that were received, for reuse.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Buffers(RefCell<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// Maximum number of buffers that are kept.
+    /// Maximum number of buffers that are stored.
     const MAX_KEPT: usize = 4096;
 
     /// An empty buffer.
@@ -54,7 +54,7 @@ impl Buffers {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
-    pub(super) fn give_back(&self, mut buffer: Vec<u8>) {
+    pub(super) fn recycle(&self, mut buffer: Vec<u8>) {
         let mut kept = self.0.borrow_mut();
         if kept.len() < Self::MAX_KEPT {
             buffer.clear();
@@ -64,7 +64,6 @@ impl Buffers {
 }
 
 /// A packet or a completion for a rank.
-#[derive(Debug)]
 pub(super) enum Incoming {
     Packet {
         source: u32,
@@ -74,7 +73,7 @@ pub(super) enum Incoming {
         flight: Rc<Flight>,
         result: Result<()>,
     },
-    /// A completion of a request to the barrier in the switch.
+    /// A completion of a request to the in-switch barrier.
     Answered {
         id: u64,
         result: Result<()>,
@@ -82,21 +81,20 @@ pub(super) enum Incoming {
 }
 
 /// A message in transit.
-#[derive(Debug)]
 pub(super) struct Flight {
     pub(super) origin: u32,
     pub(super) target: u32,
     pub(super) id: u64,
-    /// A list that receives is not a message; its target is the rank whose lists it receives.
+    /// A receiving list is not a message; its target is the rank whose lists it receives.
     pub(super) operation: Owned,
     notify: Option<(Place, u64)>,
-    /// The device of the origin, which knows the regions.
+    /// The device of the origin, which has imported the regions.
     device: Rc<Loopback>,
     back: Cell<bool>,
     cancelled: Cell<bool>,
     result: RefCell<Result<()>>,
-    /// The times at which it was posted, entered the network, and reached its receiver's interface; for an answer, its
-    /// own times.
+    /// The times at which the message was posted, entered the network, and reached its receiver's interface; for an
+    /// answer, its own times.
     pub(super) times: Cell<[Time; 3]>,
 }
 
@@ -116,7 +114,7 @@ impl Flight {
         })
     }
 
-    /// Records the time of a passage, which is not before the earlier ones.
+    /// Records the time at which the message passes a stage, which is not before the earlier stages.
     pub(super) fn pass(&self, which: usize, time: Time) {
         let mut times = self.times.get();
         times[which..].fill(time);
@@ -144,14 +142,14 @@ impl Flight {
         }
     }
 
-    /// The message in a trace, landed at `time`.
+    /// The message in a trace, complete at `time`.
     pub(super) fn line(&self, time: Time) -> Line {
         let Passage { from, to, bytes, .. } = self.passage();
         let [posted, entered, arrived] = self.times.get();
         Line { from, to, what: self.name(), bytes, times: [posted, entered, arrived, time] }
     }
 
-    /// The word that the interface changes, if this is an atomic on a word of 8 bytes that is exposed.
+    /// The word that the interface changes, if this is an atomic on an 8-byte word that is exposed.
     pub(super) fn word(&self) -> Option<*mut u64> {
         match self.operation {
             Owned::Update(update) if update.is_integer() && update.len == 8 && !self.is_cancelled() => {
@@ -161,7 +159,7 @@ impl Flight {
         }
     }
 
-    /// Whether the target's processor learns of the operation without another message.
+    /// Whether the target's processor sees the effect of the operation without another message.
     pub(super) fn is_seen_at_once(&self) -> bool {
         self.notify.is_some() || self.origin == self.target
     }
@@ -171,7 +169,7 @@ impl Flight {
         !matches!(self.operation, Owned::Packet(_) | Owned::Signal { .. })
     }
 
-    /// The message as the network sees it.
+    /// The message in the form that the network model takes.
     pub(super) fn passage(&self) -> Passage {
         let ((there, back), [blocks, blocks_back]) = (self.operation.bytes(), self.operation.blocks());
         if self.back.get() {
@@ -184,7 +182,7 @@ impl Flight {
         Passage { from: self.origin, to: self.target, bytes, blocks, ordered }
     }
 
-    /// Whether the message takes a receive of its target, and whether as a packet.
+    /// Whether the message needs a posted receive of its target; `Some(true)` if it is a packet.
     pub(super) fn takes_receive(&self) -> Option<bool> {
         match self.operation {
             Owned::Packet(_) => Some(true),
@@ -193,7 +191,7 @@ impl Flight {
         }
     }
 
-    /// Keeps the message from accessing the origin's memory.
+    /// Prevents the message from accessing the origin's memory.
     pub(super) fn cancel(&self) {
         self.cancelled.set(true);
     }
@@ -206,14 +204,14 @@ impl Flight {
         self.back.get()
     }
 
-    /// Whether an answer goes back now.
+    /// Turns the message into its answer, if it has one; returns whether it has.
     pub(super) fn turn_back(&self) -> bool {
         let answers = self.operation.bytes().1.is_some() && self.result.borrow().is_ok();
         self.back.set(answers);
         answers
     }
 
-    /// Carries out the operation on the target's memory, or returns the packet.
+    /// Executes the operation on the target's memory, or returns the packet.
     pub(super) fn land(&self) -> Option<Incoming> {
         let operation = match &self.operation {
             Owned::Packet(bytes) => return Some(Incoming::Packet { source: self.origin, bytes: bytes.take() }),
@@ -233,10 +231,10 @@ impl Flight {
         None
     }
 
-    /// Fails, since the target is lost.
+    /// Fails the message, since the target is lost.
     pub(super) fn miss(&self) {
-        let e = self.device.fail(ErrorKind::PeerLost, "reach a rank", self.target);
-        self.set_result(Err(e.cause("it ended without leaving the job")));
+        let e = self.device.fail(ErrorKind::PeerLost, "post to a rank", self.target);
+        self.set_result(Err(e.cause("the peer ended without leaving the job")));
     }
 
     pub(super) fn set_result(&self, result: Result<()>) {

@@ -2,9 +2,9 @@
 //! The simulated network: ranks are coroutines of one thread, time is virtual, and one seed decides the order of events
 //! that may happen in several orders.
 //!
-//! The device does what [`loopback`](super::loopback) does, but each message takes the time that a [`Network`] gives,
-//! and takes effect on arrival. The code above the seam is the one that runs on other devices; its own work takes no
-//! time. Runs of the same program with the same seed are the same, event by event.
+//! The device has the semantics of [`loopback`](super::loopback), but each message takes the time that a [`Network`]
+//! determines, and takes effect on arrival. The code above the device seam is the same as on other devices; its own
+//! work takes no time. Runs of the same program with the same seed are the same, event by event.
 
 mod events;
 mod flight;
@@ -44,20 +44,19 @@ use world::World;
 const ELSEWHERE: Duration = Duration::from_millis(1);
 
 /// The simulated device of one rank.
-#[derive(Debug)]
 pub(crate) struct Sim {
     me: u32,
     world: Rc<World>,
-    /// Regions and what is done to them.
+    /// The regions, and the operations on them.
     memory: Rc<Loopback>,
     /// Requests in progress, by their address.
     pending: RefCell<FxHashMap<*const Flight, Rc<Flight>>>,
     /// Number of packets to each peer that the peer has not received.
     untaken: Rc<RefCell<FxHashMap<u32, usize>>>,
-    /// Number of registrations until one fails, if one is to fail.
+    /// Number of registrations until one fails, if a failure is set.
     registrations: Cell<Option<usize>>,
     polling: Cell<bool>,
-    /// Regions that are forgotten once no message in transit names them.
+    /// Regions to be dropped once no message in transit uses them.
     forgotten: RefCell<Vec<u64>>,
 }
 
@@ -96,7 +95,7 @@ impl Sim {
         let (costs, own) = (self.world.costs(self.me, flight.target), self.own());
         self.world.work(self.me, costs.send_overhead + costs.bytes(flight.operation.bytes().0));
         own.flying.set(own.flying.get() + 1);
-        self.world.busy(self.me);
+        self.world.reset_idle_calls(self.me);
         self.world.launch(flight, self.world.clock(self.me));
     }
 
@@ -126,8 +125,8 @@ impl Sim {
             let e = self.memory.fail(ErrorKind::BadArgument, "post a list", request.peer);
             let Lists { blocks: most, bytes: longest } = limits;
             return Err(e.cause(format!(
-                "{} blocks of {bytes} bytes: {most} blocks of {longest} bytes to another rank, without a notification, are \
-                 allowed",
+                "the list has {} blocks and {bytes} bytes: at most {most} blocks and {longest} bytes to another rank, \
+                 without a notification, are allowed",
                 blocks.len()
             )));
         }
@@ -138,7 +137,7 @@ impl Sim {
         } else {
             self.memory.count(request);
             self.world.work(self.me, self.world.costs(self.me, request.peer).send_overhead);
-            self.world.busy(self.me);
+            self.world.reset_idle_calls(self.me);
             self.world.scatter(&flight, self.world.clock(self.me));
         }
         self.pending.borrow_mut().insert(Rc::as_ptr(&flight), flight);
@@ -152,13 +151,13 @@ impl Sim {
             None => Ok(()),
             Some(lost) => {
                 let e = self.memory.fail(ErrorKind::PeerLost, operation, lost);
-                Err(e.cause("it ended without leaving the job"))
+                Err(e.cause("the peer ended without leaving the job"))
             }
         }
     }
 }
 
-// SAFETY: memory is that of a loopback device, and a request keeps its blocks until it is complete or cancelled.
+// SAFETY: memory is that of a loopback device, and a request stores its blocks until it is complete or cancelled.
 unsafe impl Device for Sim {
     fn capabilities(&self) -> &Capabilities {
         self.memory.capabilities()
@@ -169,7 +168,7 @@ unsafe impl Device for Sim {
             self.registrations.set(left.checked_sub(1));
             if left == 0 {
                 let e = self.world.fail(ErrorKind::Limit, self.me);
-                return Err(e.cause("the simulation refuses to register this memory"));
+                return Err(e.cause("the simulation is set up to reject this registration"));
             }
         }
         // SAFETY: the same contract.
@@ -209,7 +208,7 @@ unsafe impl Device for Sim {
                 let posted = self.world.ask(self.me, asked, request.id)?;
                 if posted != Posted::Busy {
                     self.memory.count(request);
-                    self.world.busy(self.me);
+                    self.world.reset_idle_calls(self.me);
                 }
                 posted
             }
@@ -257,7 +256,7 @@ unsafe impl Device for Sim {
                     self.world.taken(source, self.me);
                     any = true;
                     sink(Event::Packet { source, bytes: &bytes });
-                    self.world.buffers.give_back(bytes);
+                    self.world.buffers.recycle(bytes);
                 }
                 Incoming::Answered { id, result } => {
                     let costs = self.world.traffic.borrow().network_costs();
@@ -275,7 +274,7 @@ unsafe impl Device for Sim {
             }
         }
         if any {
-            self.world.busy(self.me);
+            self.world.reset_idle_calls(self.me);
         } else {
             self.world.idle(self.me);
         }
@@ -291,7 +290,7 @@ unsafe impl Device for Sim {
         if work() || ready() || work() {
             return true;
         }
-        // All ranks are on this thread, so a rank sleeps here even if it should sleep elsewhere, and is awake
+        // All ranks are on this thread, so a rank sleeps here even if it should sleep on another device, and is awake
         // afterwards.
         let (limit, elsewhere) = match sleep {
             Sleep::For(limit) => (limit, false),
@@ -351,7 +350,7 @@ unsafe impl Device for Sim {
 impl Drop for Sim {
     fn drop(&mut self) {
         self.cancel(&|_| true);
-        // This must precede the end of the memory.
+        // The words that the interface holds are written back before the memory is released.
         self.world.write_back(self.me);
         let _ = self.leave(Leave::Lost);
     }

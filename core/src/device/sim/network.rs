@@ -1,4 +1,5 @@
-//! Times of messages: the interfaces of the ranks, the links between them, and what delays a message. Arithmetic only.
+//! Times of messages: the interfaces of the ranks, the links between them, and the delays of a message. Arithmetic
+//! only.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -60,7 +61,7 @@ impl Interface {
 }
 
 impl Default for Interface {
-    /// About as fast as an HCA of 100 Gbit/s.
+    /// Parameters close to those of an HCA of 100 Gbit/s.
     fn default() -> Self {
         Self { gap_per_byte: 0.08, ..Self::log_p(1000.0, 100.0, 100.0) }
     }
@@ -68,11 +69,12 @@ impl Default for Interface {
 
 /// A simulated network. Times are in nanoseconds.
 ///
-/// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link
-/// of its route busy for G per byte and a time for each block of a list, arrives L later, and passes the receiver's
-/// interface when that is free: an interface is free again g, and G per byte, after the previous message. Ranks that
+/// A message takes o of its sender's processor, enters the network when the sender's interface is free, occupies each
+/// link of its route for G per byte and a time for each block of a list, arrives L later, and passes the receiver's
+/// interface when that is free: an interface is free again after g plus G per byte of the previous message. Ranks that
 /// share a [node](Self::nodes) share its interface. A packet takes o of its receiver's processor when it is polled;
-/// writes, reads and atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
+/// writes, reads and atomics take none of the target's. The acknowledgement of a write takes L, and occupies neither
+/// interfaces nor links.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// The interface of each rank.
@@ -85,12 +87,13 @@ pub struct Network {
     pub hop: f64,
     /// Maximum random delay of a message, in addition to L.
     pub jitter: f64,
-    /// Whether writes and reads may pass each other, as far as the contract of [`Device::post`](super::super::Device::post)
-    /// permits it: never an atomic, a signal or a packet that the same rank posts later to the same target.
+    /// Whether writes and reads may overtake each other, as far as the contract of
+    /// [`Device::post`](super::super::Device::post) permits it: never an atomic, a signal or a packet that the same
+    /// rank posts later to the same target.
     pub reorders: bool,
-    /// Probability that a message is lost on its way; it is then sent again after [`retry`](Self::retry).
+    /// Probability that a message is lost in transit; it is then retransmitted after [`retry`](Self::retry).
     pub loss: f64,
-    /// Time after which a lost message is sent again.
+    /// Time after which a lost message is retransmitted.
     pub retry: f64,
     /// Links that are down for some time.
     pub down: Vec<Flap>,
@@ -100,23 +103,24 @@ pub struct Network {
     /// Time after which a message that found no posted receive is retransmitted, with those queued behind it to the
     /// same target.
     pub receive_retry: f64,
-    /// The barrier in the switch, if it has one.
+    /// The in-switch barrier, if the network has one.
     pub switch: Option<Switch>,
 }
 
-/// A barrier in the switch (Hoefler 2005, section 3.1) of a [crossbar](Topology::Crossbar), which is a single switch. Times
-/// are in nanoseconds.
+/// An in-switch barrier (Hoefler 2005, section 3.1) of a [crossbar](Topology::Crossbar), which is a single switch.
+/// Times are in nanoseconds.
 ///
-/// A packet takes L between an interface and the switch, and no time for bytes. The barrier of P ranks that enter it together
-/// takes o of the senders, L, ⌈log2 P⌉ gates, L, and o of the receivers. Packets that get lost, or that are sent while the
-/// interface is down, are sent again; the delay of each is random, and no order is kept between them.
+/// A packet takes L between an interface and the switch, and no time for bytes. The barrier of P ranks that enter it
+/// together takes o of the senders, L, ⌈log2 P⌉ gates, L, and o of the receivers. Packets that are lost, or that are
+/// sent while the interface is down, are retransmitted; the delay of each is random, and packets may overtake each
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Switch {
     /// Maximum number of groups at a time.
     pub ids: u32,
-    /// Time for each level of the tree of gates that finds that all ranks have arrived.
+    /// Time for each level of the tree of gates that detects that all ranks have arrived.
     pub gate: f64,
-    /// Time after which a packet that is not acknowledged is sent again.
+    /// Time after which an unacknowledged packet is retransmitted.
     pub retry: f64,
 }
 
@@ -127,14 +131,14 @@ impl Default for Switch {
     }
 }
 
-/// A time in which no message leaves or reaches a rank; messages wait for its end.
+/// An interval in which no message leaves or reaches a rank; messages wait for its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flap {
     /// The rank.
     pub rank: usize,
     /// The time from which its interface is down, in nanoseconds.
     pub from: f64,
-    /// The time at which it is up again.
+    /// The time at which the interface is up again.
     pub until: f64,
 }
 
@@ -159,7 +163,7 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Checks that it has room for `ranks` and that its times are numbers.
+    /// Checks that the network has room for `ranks` and that its times are valid.
     ///
     /// # Errors
     /// `BadArgument`.
@@ -169,7 +173,7 @@ impl Network {
         // Times are at most a day.
         let is_time = |time: f64| (0.0..=8.64e13).contains(&time);
         let bad = |cause: String| {
-            let e = Error::new(ErrorKind::BadArgument, "describe a network").cause(cause);
+            let e = Error::new(ErrorKind::BadArgument, "validate the simulated network").cause(cause);
             Err(e.remedy("give times in nanoseconds, from 0 to a day, and a probability below 1"))
         };
         let flaps = self.down.iter().flat_map(|flap| [flap.from, flap.until]);
@@ -179,25 +183,28 @@ impl Network {
             .chain(flaps)
             .find(|time| !is_time(*time))
         {
-            return bad(format!("a time of {time} ns"));
+            return bad(format!("{time} ns is out of range"));
         }
         if !(0.0..1.0).contains(&self.loss) {
-            return bad(format!("a probability of {} that a message is lost", self.loss));
+            return bad(format!("the loss probability {} is out of range", self.loss));
         }
         if let Some(flap) = self.down.iter().find(|flap| flap.rank >= ranks as usize) {
-            return bad(format!("an interface of rank {} of {ranks}", flap.rank));
+            return bad(format!("an interface of rank {} goes down, but there are {ranks} ranks", flap.rank));
         }
         if let Some(switch) = self.switch {
             if self.topology != Topology::Crossbar {
-                return bad(format!("a barrier in the switch of {}, which is not a single switch", self.topology));
+                return bad(format!(
+                    "topology {} is not a single switch, so it has no in-switch barrier",
+                    self.topology
+                ));
             }
             if self.nodes.is_some() {
-                return bad("a barrier in the switch of ranks that share nodes".to_owned());
+                return bad("the in-switch barrier does not support several ranks per node".to_owned());
             }
             let Switch { ids, gate, retry } = switch;
             if !(1..=1 << 16).contains(&ids) || !is_time(gate) || !is_time(retry) || picoseconds(retry) == 0 {
                 return bad(format!(
-                    "a barrier in the switch with {ids} ids, gates of {gate} ns and {retry} ns to retry"
+                    "invalid in-switch barrier: {ids} group ids, gate time {gate} ns, retry time {retry} ns"
                 ));
             }
         }
@@ -231,7 +238,7 @@ impl Costs {
         }
     }
 
-    /// Time for which a message keeps an interface or a link busy after its first byte.
+    /// Time for which a message occupies an interface or a link after its first byte.
     fn stretch(self, message: Passage) -> Time {
         let of_blocks = message.blocks.saturating_sub(1) as f64 * self.gap_per_block;
         picoseconds(message.bytes.saturating_sub(1) as f64 * self.gap_per_byte + of_blocks)
@@ -243,23 +250,22 @@ impl Costs {
     }
 }
 
-/// A message as the network sees it.
+/// A message in the form that the network model takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) bytes: usize,
-    /// Blocks of the origin's list.
+    /// Number of blocks of the origin's list.
     pub(super) blocks: usize,
-    /// Whether the message stays behind all earlier ones of its pair.
+    /// Whether the message must not overtake earlier messages of its pair.
     pub(super) ordered: bool,
 }
 
-/// Position of a message in the order of messages: its time, and its rank among those of the same time.
+/// Position of a message in the order of messages: its time, and its rank among messages of the same time.
 pub(super) type Place = (Time, u64);
 
 /// The interfaces and links, with the times from which they are free.
-#[derive(Debug)]
 pub(super) struct Traffic {
     network: Network,
     /// Costs of the network, and within a node.
@@ -268,7 +274,7 @@ pub(super) struct Traffic {
     out: Vec<Time>,
     into: Vec<Time>,
     links: Vec<Time>,
-    /// The last time at which a message of a pair entered the network, if messages may be delayed before that.
+    /// The last time at which a message of a pair entered the network, kept if messages may be delayed before that.
     entered: FxHashMap<(u32, u32), Time>,
     /// The last position of a message of a pair.
     last: FxHashMap<(u32, u32), Place>,
@@ -322,7 +328,7 @@ impl Traffic {
         self.network.nodes.as_ref().map_or_else(Vec::new, Nodes::lowest)
     }
 
-    /// A random order among events of one time.
+    /// A random order among events of the same time.
     pub(super) fn tie(&mut self) -> u64 {
         u64::from(self.random.random::<u32>()) + 1
     }
@@ -341,7 +347,7 @@ impl Traffic {
     }
 
     /// Sends a message that is at the sender's interface at `ready`; returns the time at which its last attempt enters
-    /// the network, which is not before the earlier messages of its pair that it must stay behind.
+    /// the network, not before the earlier messages of its pair that it must not overtake.
     pub(super) fn enter(&mut self, passage: Passage, ready: Time) -> Time {
         let Passage { from, to, ordered, .. } = passage;
         let (costs, interface) = (self.costs(from, to), self.interface(from, to));
@@ -364,7 +370,7 @@ impl Traffic {
         enters
     }
 
-    /// Takes a message that enters the network at `enters` over its links; returns the time at which it is at the
+    /// Moves a message that enters the network at `enters` over its links; returns the time at which it is at the
     /// receiver's interface.
     pub(super) fn cross(&mut self, passage: Passage, enters: Time) -> Place {
         let Passage { from, to, ordered, .. } = passage;
@@ -394,15 +400,15 @@ impl Traffic {
         place
     }
 
-    /// Sends a packet of the barrier in the switch, which is at the rank's interface at `ready`; returns the time at
-    /// which it is at the switch, or `None` if it is lost.
+    /// Sends a packet of the in-switch barrier, which is at the rank's interface at `ready`; returns the time at which
+    /// it is at the switch, or `None` if it is lost.
     pub(super) fn enter_switch(&mut self, from: u32, ready: Time) -> Option<Place> {
         let enters = ready.max(self.out[from as usize]);
         self.out[from as usize] = enters + self.network_costs().gap;
         self.beside_links(from, enters)
     }
 
-    /// Takes a packet of the barrier in the switch to or from a rank's interface; such packets do not occupy the links.
+    /// Moves a packet of the in-switch barrier to or from a rank's interface; such packets do not occupy the links.
     pub(super) fn beside_links(&mut self, rank: u32, enters: Time) -> Option<Place> {
         let lost = self.network.loss > 0.0 && self.random.random_bool(self.network.loss);
         let mut time = enters + self.network_costs().latency;

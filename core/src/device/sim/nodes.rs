@@ -5,8 +5,9 @@ use rustc_hash::FxHashMap;
 use super::network::Interface;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The nodes of a simulated network. The ranks of a node share its interface to the network, and its place in the topology.
-/// Messages within a node have costs of their own, and pass neither interface nor links; they are not lost or delayed.
+/// The nodes of a simulated network. The ranks of a node share its interface to the network, and its position in the
+/// topology. Messages within a node have separate costs, and pass neither interface nor links; they are not lost or
+/// delayed.
 ///
 /// Teams know on which nodes their ranks are, but ranks of a node do not map each other's memory.
 ///
@@ -59,8 +60,8 @@ impl Nodes {
         if self.of.len() == ranks as usize && most < ranks {
             return Ok(most + 1);
         }
-        let e = Error::new(ErrorKind::BadArgument, "describe a network");
-        let e = e.cause(format!("nodes of {} ranks, with numbers up to {most}, for {ranks}", self.of.len()));
-        Err(e.remedy("give a node for each rank, with a number below that of the ranks"))
+        let e = Error::new(ErrorKind::BadArgument, "validate the simulated network");
+        let e = e.cause(format!("{} node numbers, up to {most}, were given for {ranks} ranks", self.of.len()));
+        Err(e.remedy("give one node number for each rank, below the number of ranks"))
     }
 }

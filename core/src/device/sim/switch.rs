@@ -1,15 +1,18 @@
-//! The barrier in the switch (Hoefler 2005, section 3.1): packets, and the logic of the switch without time.
+//! The in-switch barrier (Hoefler 2005, section 3.1): packets, and the logic of the switch without time.
 //!
-//! The switch has lines of bits, two for each of I barriers, with a bit for each of N ports and one more. Bit n of line i
-//! says that port n has reached barrier i, and bit n of line i + I that it takes no part. Bit N of line i is the
-//! conjunction of "reached, or takes no part" over all ports; bit N of line i + I says that the barrier is in use. Line
-//! i + 2 I is not in the thesis: bit n says that port n has not acknowledged the last `ready`.
+//! The switch has lines of bits, two for each of I barriers, with a bit for each of N ports and one more. Bit n of line
+//! i means that port n has reached barrier i, and bit n of line i + I that port n does not participate. Bit N of line i
+//! is the conjunction of "reached, or does not participate" over all ports; bit N of line i + I means that the barrier
+//! is in use. Line i + 2 I is not in the thesis: bit n means that port n has not acknowledged the last `ready`.
 //!
-//! Packets may be lost, delayed and passed by others. The sender of a request repeats it until its acknowledgement comes,
-//! so a request may come several times. It then has its effect once, since it carries more than the 11 bits of the thesis:
-//! - the number of the barrier, without which a repeated `reached` that comes after `ready` would count for the next one;
-//! - a group, which is the id and the number of its uses, so that nothing sent to an earlier user of an id has an effect;
-//! - for the other requests a number of the port, so that a repeated `getId` takes no second id.
+//! Packets may be lost, delayed and reordered. The sender of a request repeats it until it is acknowledged, so a
+//! request may arrive several times. It has its effect only once, since it contains more than the 11 bits of the
+//! thesis:
+//! - the number of the barrier, without which a repeated `reached` that arrives after `ready` would count for the next
+//!   barrier;
+//! - a group, which is the id and the number of its uses, so that nothing sent to an earlier user of an id has an
+//!   effect;
+//! - for the other requests a number of the port, so that a repeated `getId` allocates no second id.
 
 /// The request that a packet makes or acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub(super) enum Request {
     Reached,
     /// Switch to port: all members have reached the barrier.
     Ready,
-    /// Port to switch: the id is not used any more.
+    /// Port to switch: the id is no longer used.
     Free,
 }
 
@@ -30,7 +33,7 @@ pub(super) enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) request: Request,
-    /// Whether it acknowledges the request.
+    /// Whether the packet acknowledges the request.
     pub(super) is_ack: bool,
     /// The group. In the acknowledgement of `getId`, the new group.
     pub(super) group: u64,
@@ -51,7 +54,7 @@ impl Packet {
         Self { is_ack: true, refused: !done, ..self }
     }
 
-    /// Whether it is about the same request as `other`.
+    /// Whether the packet is about the same request as `other`.
     pub(super) fn is_about(&self, other: &Self) -> bool {
         let same_group = self.request == Request::GetId || self.group == other.group;
         (self.request, self.number) == (other.request, other.number) && same_group
@@ -63,17 +66,16 @@ impl Packet {
 pub(super) enum Hop {
     AtSwitch,
     AtPort,
-    /// It passes the port, which other messages kept busy before.
+    /// The packet passes the port, which other messages occupied before.
     Through,
-    /// Its sender repeats it, unless it is acknowledged.
+    /// The packet's sender repeats it, unless it is acknowledged.
     PortRepeats,
     SwitchRepeats,
 }
 
 /// Lines of bits.
-#[derive(Debug)]
 struct Bits {
-    /// Words of a line.
+    /// Number of words of a line.
     each: usize,
     words: Vec<u64>,
 }
@@ -101,35 +103,34 @@ impl Bits {
 /// The counters of a barrier, in addition to its bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    /// Number of its groups so far, including the present one.
+    /// Number of groups that have used the barrier so far, including the present one.
     uses: u64,
     /// Number of the last barrier of the group for which `ready` was sent.
     ready: u64,
     /// Whether the group has ended and a port has not acknowledged its last `ready`.
     is_closing: bool,
-    /// Whether it has ended while ports were in a barrier: these got a `ready` that is refused, and keep their bits of
-    /// line i.
+    /// Whether the group has ended while ports were in a barrier: these got a `ready` with `refused`, and keep their
+    /// bits of line i.
     is_refused: bool,
 }
 
 /// The packets that the switch sends in response to a packet.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Sent {
-    /// To the port from which the packet came.
+    /// The answer to the port from which the packet came.
     pub(super) answer: Option<Packet>,
     /// A `ready`, and the ports to which it is sent.
     pub(super) ready: Option<(Packet, Vec<u32>)>,
 }
 
 /// The logic of a switch.
-#[derive(Debug)]
 pub(super) struct Switch {
     /// I and N: the numbers of barriers and of ports.
     ids: usize,
     ports: u32,
     bits: Bits,
     lines: Vec<Line>,
-    /// For each port: the number of its last `getId`, and the group that it got.
+    /// For each port: the number of its last `getId`, and the group that was assigned to it.
     given: Vec<(u64, u64)>,
 }
 
@@ -211,7 +212,7 @@ impl Switch {
         if let Some(id) = id {
             let reached = self.ports(|word| self.bits.line(id)[word]);
             if !reached.is_empty() && !self.lines[id].is_closing {
-                // This is a mistake of a member; it must not make the others wait forever.
+                // This is a fault of a member; it must not make the others wait forever.
                 self.lines[id].is_refused = true;
                 sent.ready = Some((Packet { refused: true, ..self.ready(id, group, &reached) }, reached));
             }
@@ -305,7 +306,7 @@ mod tests {
         (answer.group, answer.refused)
     }
 
-    /// A group of the first `members` ports, whose opener is port 0.
+    /// A group of the first `members` ports, opened by port 0.
     fn group(switch: &mut Switch, members: u32, number: u64) -> u64 {
         let (group, _) = ask(switch, 0, Request::GetId, Switch::NO_GROUP, number);
         (0..members).for_each(|port| assert!(!ask(switch, port, Request::Participate, group, number).1));
@@ -322,7 +323,7 @@ mod tests {
         })
     }
 
-    /// Figure 3.3 of the thesis: two barriers, four ports, of which port 1 takes no part.
+    /// Figure 3.3 of the thesis: two barriers, four ports, of which port 1 does not participate.
     #[test]
     fn bits_of_the_figure() {
         let mut switch = Switch::new(2, 4);
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(ask(&mut switch, 2, Request::GetId, Switch::NO_GROUP, 1).0, Switch::NO_GROUP);
         assert!(reach(&mut switch, 0, former, 1).is_empty());
         assert_eq!(reach(&mut switch, 1, former, 1), [0, 1]);
-        // Requests for a barrier that is not the next one, and of a port that takes no part.
+        // Requests for a barrier that is not the next one, and of a port that does not participate.
         assert!(
             ask(&mut switch, 0, Request::Reached, former, 3).1 && ask(&mut switch, 2, Request::Reached, former, 2).1
         );

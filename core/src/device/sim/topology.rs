@@ -1,7 +1,7 @@
 //! Topologies: the links between the network interfaces of the ranks, and the static route of each pair of ranks.
 //!
-//! Each cable is two directed links with numbers of their own. In fat trees and dragonflies the cable between a rank
-//! and its switch counts too, so the route between two different ranks has at least two links; in a torus a rank's
+//! Each cable is two directed links, which are numbered separately. In fat trees and dragonflies the cable between a
+//! rank and its switch counts too, so the route between two different ranks has at least two links; in a torus a rank's
 //! interface is the node itself.
 
 use std::fmt;
@@ -26,20 +26,21 @@ const MAX_LINKS: u64 = 1 << 24;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Every pair of ranks has a path of its own (crossbar): only interfaces are shared.
+    /// Every pair of ranks has a separate path (crossbar): only interfaces are shared.
     Crossbar,
     /// Extended generalised fat tree (Öhring et al. 1995) with one cable per rank. Radices are given per level of
-    /// switches, bottom first. Messages climb to the lowest common level; the uplink is chosen by the destination (D-Mod-K,
-    /// Zahavi 2012), so `up` equal to `down` carries every cyclic shift of the ranks without contention.
+    /// switches, bottom first. Messages climb to the lowest common level; the uplink is chosen by the destination
+    /// (D-Mod-K, Zahavi 2012), so a tree with `up` equal to `down` routes every cyclic shift of the ranks without
+    /// contention.
     FatTree {
         /// Children of each switch.
         down: Vec<u32>,
-        /// Parents of each switch; fewer than children is oversubscribed. The last entry, that of the top level, makes no
+        /// Parents of each switch; fewer than children is oversubscribed. The last entry, that of the top level, has no
         /// links.
         up: Vec<u32>,
     },
-    /// Dragonfly (Kim et al. 2008) with all-to-all links inside a group, one global link between each pair of groups, and
-    /// minimal routing: at most one global link. A group's global links are dealt out to its routers in turn.
+    /// Dragonfly (Kim et al. 2008) with all-to-all links inside a group, one global link between each pair of groups,
+    /// and minimal routing: at most one global link. A group's global links are assigned to its routers round-robin.
     Dragonfly {
         /// Number of groups.
         groups: u32,
@@ -114,7 +115,8 @@ impl Topology {
         self.room().map(|ranks| u32::try_from(ranks).unwrap_or(u32::MAX))
     }
 
-    /// The product of the radices that count ranks, at most `u64::MAX`; `None` if any number of ranks is possible.
+    /// The product of the radices that determine the number of ranks, at most `u64::MAX`; `None` if any number of ranks
+    /// is possible.
     fn room(&self) -> Option<u64> {
         match self {
             Topology::Crossbar => None,
@@ -141,9 +143,8 @@ impl Topology {
         }
     }
 
-    /// Number of directed links: each direction of a cable is a link of its own. The topology has passed
+    /// Number of directed links: each direction of a cable is a separate link. The topology has passed
     /// [`check`](Self::check).
-    #[must_use]
     pub(crate) fn links(&self) -> usize {
         self.all_links() as usize
     }
@@ -171,14 +172,14 @@ impl Topology {
     /// `BadArgument`.
     pub(crate) fn check(&self, ranks: u32) -> Result<()> {
         let bad = |cause: String, remedy: &str| {
-            let error = Error::new(ErrorKind::BadArgument, "describe a network");
+            let error = Error::new(ErrorKind::BadArgument, "validate the simulated network");
             Err(error.cause(format!("{self}: {cause}")).remedy(remedy))
         };
         let zero = match self {
             Topology::Crossbar => return Ok(()),
             Topology::FatTree { down, up } if down.is_empty() || down.len() != up.len() => {
                 return bad(
-                    format!("{} radices down and {} up", down.len(), up.len()),
+                    format!("the fat tree has {} radices down and {} up", down.len(), up.len()),
                     "give a fat tree one radix down and one up for each level of switches",
                 );
             }
@@ -187,17 +188,20 @@ impl Topology {
             Topology::Torus(size) => size.contains(&0),
         };
         if zero {
-            return bad("a radix of 0".to_owned(), "give radices of at least 1");
+            return bad("a radix is 0".to_owned(), "give radices of at least 1");
         }
         let room = self.room().unwrap_or(u64::MAX);
         if room > MAX_RANKS {
-            return bad(format!("room for more than {MAX_RANKS} ranks"), "give smaller radices");
+            return bad(format!("the topology has more than {MAX_RANKS} ports"), "give smaller radices");
         }
         if self.all_links() > MAX_LINKS {
-            return bad(format!("more than {MAX_LINKS} links"), "give smaller radices");
+            return bad(format!("the topology has more than {MAX_LINKS} links"), "give smaller radices");
         }
         if room < ranks.into() {
-            return bad(format!("room for {room} of {ranks} ranks"), "give larger radices, or start fewer ranks");
+            return bad(
+                format!("the topology has ports for {room} of {ranks} ranks"),
+                "give larger radices, or fewer ranks",
+            );
         }
         Ok(())
     }
@@ -304,10 +308,11 @@ fn parse(text: &str) -> Option<Topology> {
 impl FromStr for Topology {
     type Err = Error;
 
-    /// Reads the form that `Display` writes. Whether the radices make a topology is checked when a network is made of it.
+    /// Parses the form that `Display` writes. Whether the radices form a valid topology is checked when a network is
+    /// made from it.
     fn from_str(text: &str) -> Result<Self> {
         parse(text.trim()).ok_or_else(|| {
-            Error::new(ErrorKind::Setting, "read a topology").cause(format!("{text:?}")).remedy(
+            Error::new(ErrorKind::Setting, "read a topology").cause(format!("{text:?} is not a topology")).remedy(
                 "write `crossbar`, `fat-tree:DOWNxDOWN../UPxUP..`, `dragonfly:GROUPSxROUTERSxRANKS` or `torus:XxYxZ`",
             )
         })
@@ -414,7 +419,7 @@ mod tests {
     }
 
     /// The maximum number of messages on an uplink, and on a downlink, while each rank sends one to the rank that `to`
-    /// gives.
+    /// returns.
     fn most_on_a_link(tree: &Topology, to: impl Fn(u32) -> u32) -> [usize; 2] {
         let mut loads = vec![0; tree.links()];
         for from in 0..tree.ranks().unwrap() {
@@ -477,7 +482,8 @@ mod tests {
             }
         }
 
-        /// Each destination has a downlink of its own in every stage, so downlinks carry any permutation.
+        /// Each destination has a separate downlink in every stage, so downlinks have no contention for any
+        /// permutation.
         #[test]
         fn fat_trees_without_oversubscription_carry_shifts_without_contention(
             down in prop::collection::vec(1..6u32, 1..4), shift: u32, seed: u64,
@@ -543,7 +549,7 @@ mod tests {
         assert_eq!(route(&tree, 0, 1), [0, 3]);
         assert_eq!(route(&tree, 0, 2), [0, 8, 13, 5]);
         assert_eq!(route(&tree, 0, 3), [0, 10, 15, 7]);
-        // In a ring of 4 the node opposite is reached in the positive direction.
+        // In a ring of 4 the opposite node is reached in the positive direction.
         let torus = Topology::Torus([4, 2, 1]);
         assert_eq!(torus.links(), 8 * 3);
         assert_eq!(route(&torus, 0, 2), [0, 2]);
@@ -563,17 +569,17 @@ mod tests {
         for (topology, ranks, cause) in [
             (fat_tree(&[4, 4], &[4]), 2, "2 radices down and 1 up"),
             (fat_tree(&[], &[]), 0, "0 radices down and 0 up"),
-            (fat_tree(&[4, 4], &[4, 0]), 2, "a radix of 0"),
-            (dragonfly(3, 0, 1), 0, "a radix of 0"),
-            (Topology::Torus([4, 0, 4]), 0, "a radix of 0"),
-            (fat_tree(&[4, 4], &[4, 4]), 17, "room for 16 of 17 ranks"),
-            (Topology::Torus([u32::MAX; 3]), 2, "room for more than 1048576 ranks"),
-            (Topology::Torus([128, 128, 65]), 2, "room for more than 1048576 ranks"),
+            (fat_tree(&[4, 4], &[4, 0]), 2, "a radix is 0"),
+            (dragonfly(3, 0, 1), 0, "a radix is 0"),
+            (Topology::Torus([4, 0, 4]), 0, "a radix is 0"),
+            (fat_tree(&[4, 4], &[4, 4]), 17, "ports for 16 of 17 ranks"),
+            (Topology::Torus([u32::MAX; 3]), 2, "more than 1048576 ports"),
+            (Topology::Torus([128, 128, 65]), 2, "more than 1048576 ports"),
             (fat_tree(&[2, 2, 2], &[u32::MAX; 3]), 2, "more than 16777216 links"),
             (dragonfly(1, 1 << 20, 1), 2, "more than 16777216 links"),
         ] {
             let error = topology.check(ranks).unwrap_err();
-            assert_eq!((error.kind(), error.operation()), (ErrorKind::BadArgument, "describe a network"));
+            assert_eq!((error.kind(), error.operation()), (ErrorKind::BadArgument, "validate the simulated network"));
             assert!(error.to_string().contains(cause), "{error}");
         }
         for topology in [fat_tree(&[2, 2], &[1, u32::MAX]), dragonfly(40, 2, 1), Topology::Torus([128, 128, 64])] {

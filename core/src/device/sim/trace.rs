@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::network::Time;
 
 /// The last messages of a simulation, which can be read after its end, even if it ends with an error
-/// ([`Simulation::trace`](crate::sim::Simulation::trace)). Its text has a line per message, in the order in which they
-/// were complete at their receivers: the time of completion; sender and receiver; operation and bytes; the time at
-/// which it was posted; and for how long it waited to enter the network (for the sender's interface, for a link that
-/// was down, to be sent again, for the messages before it), was in transit, and waited for the receiver's interface.
+/// ([`Simulation::trace`](crate::sim::Simulation::trace)). Its text has a line per message, in the order of completion
+/// at the receivers: the time of completion; sender and receiver; operation and bytes; the time at which it was posted;
+/// and for how long it waited to enter the network (for the sender's interface, for a link that was down, for
+/// retransmission, for the messages before it), was in transit, and waited for the receiver's interface.
 ///
 /// ```
 /// use farside_core::sim::{Simulation, Trace};
@@ -36,12 +36,13 @@ pub(super) struct Line {
     pub(super) to: u32,
     pub(super) what: &'static str,
     pub(super) bytes: usize,
-    /// The times at which it was posted, entered the network, reached the receiver's interface, and was complete.
+    /// The times at which the message was posted, entered the network, reached the receiver's interface, and was
+    /// complete.
     pub(super) times: [Time; 4],
 }
 
 impl Trace {
-    /// An empty trace that keeps the last `messages` messages.
+    /// An empty trace that stores the last `messages` messages.
     #[must_use]
     pub fn last(messages: usize) -> Self {
         Self(Arc::new(Mutex::new(Ring { room: messages, lines: VecDeque::new() })))

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
 //! The world of a simulation: its ranks, each a coroutine with its own clock, and the future events.
 //!
-//! All ranks run on one thread. A rank runs until it calls its device while earlier events are still to happen; then it
-//! yields until they have happened. So whatever ranks do to each other happens in the order of virtual time, and events
-//! of one time in an order that the seed decides. Every event is a switch between ranks, which takes tens of
-//! nanoseconds with coroutines, but microseconds with threads.
+//! All ranks run on one thread. A rank runs until it calls its device while earlier events are pending; then it yields
+//! until they have happened. So ranks affect each other in the order of virtual time, and events of the same time
+//! happen in an order that the seed decides. Every event is a switch between ranks, which takes tens of nanoseconds
+//! with coroutines, but microseconds with threads.
 
 mod atomics;
 mod barrier;
@@ -14,7 +14,6 @@ mod receives;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, VecDeque};
-use std::fmt;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,32 +41,34 @@ use receives::{Admission, Receives};
 /// A rank as a coroutine.
 pub(crate) type Fiber = Coroutine<(), (), (), DefaultStack>;
 
-/// After this many polls at one time that find nothing, a rank waits for the next event, so that a program that polls
-/// makes progress.
+/// Number of consecutive polls at one virtual time that find nothing, after which a rank waits for the next event, so
+/// that a program that polls makes progress.
 const IDLE_CALLS: u32 = 16;
 
-/// After this many calls at one time it waits too, even if they had an effect: it may depend on other ranks.
+/// Number of calls at one virtual time after which a rank waits too, even if the calls had an effect: it may depend on
+/// other ranks.
 const CALLS: u32 = 1000;
 
-/// Time for which a rank whose polls find nothing waits if no later event is known.
+/// Time in picoseconds for which a rank waits after a poll that found nothing, if no later event is known.
 const IDLE_TIME: Time = 100_000;
 
-/// Maximum of this time, after repeated polls that find nothing.
+/// Maximum of that time in picoseconds, after repeated polls that found nothing.
 const MAX_IDLE_TIME: Time = 1_000_000_000;
 
-/// Time without an event of the network or work of a rank after which all ranks count as waiting for each other.
+/// Time in picoseconds without an event of the network or work of a rank after which the simulation counts as
+/// deadlocked.
 const STILL: Time = 100_000_000_000_000;
 
-/// Why a rank does not run.
+/// The reason why a rank does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sleeping {
     #[default]
     No,
-    /// It sleeps until an event wakes it or its time is over.
+    /// The rank sleeps until an event wakes it or its time has elapsed.
     Parked,
-    /// An event has woken it; it runs again at this time.
+    /// An event has woken the rank; it runs again at this time.
     Waking(Time),
-    /// It waits until all ranks have reached a fence.
+    /// The rank waits until all ranks have reached a fence.
     AtFence,
 }
 
@@ -81,13 +82,13 @@ pub(crate) struct Rank {
     /// Number of times that the rank has yielded; an event of an earlier yield does not resume it.
     yields: Cell<u64>,
     idle_calls: Cell<u32>,
-    /// Calls at the present clock.
+    /// Number of calls at the present clock.
     calls: Cell<u32>,
-    /// How long it waits after the next polls that find nothing.
+    /// Time for which the rank waits after the next polls that find nothing.
     idle_time: Cell<Time>,
     /// The time at which the rank's park ends.
     deadline: Cell<Time>,
-    /// The time of its timer. All parks share one timer, so that those that end early leave no events.
+    /// The time of the rank's timer. All parks share one timer, so that parks that end early leave no events.
     timer: Cell<Option<Time>>,
     pub(super) inbox: RefCell<VecDeque<Incoming>>,
     /// Whether a peer has changed this rank's memory since its last poll.
@@ -102,9 +103,9 @@ pub(crate) struct Rank {
     /// Time at which the rank dies, and whether it has died.
     pub(crate) dies: Cell<Option<Time>>,
     pub(crate) died: Cell<bool>,
-    /// Factor by which the times of its processor are multiplied.
+    /// Factor by which the times of the rank's processor are multiplied.
     pub(crate) slowness: Cell<f64>,
-    /// Words that its interface has changed and not written back.
+    /// Words that the rank's interface has changed and not written back.
     pub(super) kept: RefCell<Vec<KeptWord>>,
 }
 
@@ -141,17 +142,11 @@ pub(crate) struct World {
     last_event: Cell<Time>,
     /// Number of future events of messages.
     under_way: Cell<u64>,
-    /// Whether all ranks wait for each other.
+    /// Whether the simulation is deadlocked.
     still: Cell<bool>,
-    /// Whether interfaces keep the words that their atomics change.
+    /// Whether interfaces hold back the words that their atomics change.
     pub(crate) incoherent: Cell<bool>,
     pub(crate) trace: RefCell<Option<Trace>>,
-}
-
-impl fmt::Debug for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("ranks", &self.ranks.len()).field("seed", &self.seed).finish_non_exhaustive()
-    }
 }
 
 impl World {
@@ -194,7 +189,7 @@ impl World {
         self.epoch + Duration::from_nanos(self.clock(rank) / 1000)
     }
 
-    /// Lets the processor of a rank work for `time`.
+    /// Advances the clock of a rank by `time` of work of its processor.
     pub(super) fn work(&self, rank: u32, time: Time) {
         let r = self.rank(rank);
         let factor = r.slowness.get();
@@ -216,22 +211,23 @@ impl World {
         self.traffic.borrow_mut().tie() % longest
     }
 
-    /// Resumes a rank at `time`, unless it is resumed before.
+    /// Resumes a rank at `time`, unless it is resumed earlier.
     fn resume_at(&self, rank: u32, time: Time) {
         let tie = self.traffic.borrow_mut().tie();
         self.push((time, tie), Happens::Resume { rank, yields: self.rank(rank).yields.get() });
     }
 
-    /// Lets others run until an event resumes this rank.
+    /// Runs other ranks until an event resumes this rank.
     fn switch(&self, rank: u32) {
         let yielder = self.rank(rank).yielder.get();
         if let Some(yielder) = yielder {
-            // SAFETY: a rank's device and bootstrap are used inside its coroutine only, which lives as long as its yielder.
+            // SAFETY: a rank's device and bootstrap are used only inside its coroutine, which lives as long as its
+            // yielder.
             unsafe { yielder.as_ref() }.suspend(());
         }
     }
 
-    /// Lets others run until `time`.
+    /// Runs other ranks until `time`.
     fn yield_until(&self, rank: u32, time: Time) {
         let r = self.rank(rank);
         r.yields.set(r.yields.get() + 1);
@@ -259,14 +255,17 @@ impl World {
         }
         if r.dies.get().is_some_and(|at| at <= clock) {
             r.died.set(true);
-            return Err(self.fail(ErrorKind::PeerLost, rank).peer(rank).cause("the simulation ends this rank here"));
+            return Err(self
+                .fail(ErrorKind::PeerLost, rank)
+                .peer(rank)
+                .cause("the simulation ends this rank at this time (`dies=`)"));
         }
         self.check_still(rank)
     }
 
     pub(super) fn check_still(&self, rank: u32) -> Result<()> {
         if self.still.get() {
-            let cause = "nothing has happened for 100 s of simulated time: the ranks wait for each other";
+            let cause = "deadlock: no event for 100 s of simulated time";
             return Err(self.fail(ErrorKind::Timeout, rank).cause(cause).remedy(format!("replay seed {}", self.seed)));
         }
         Ok(())
@@ -276,7 +275,7 @@ impl World {
         Error::new(kind, "simulate").rank(rank).device("sim")
     }
 
-    /// Counts a poll that finds nothing. After many of them at one time the rank waits for the next event.
+    /// Counts a poll that finds nothing. After many of them at one virtual time, the rank waits for the next event.
     pub(super) fn idle(&self, rank: u32) {
         let r = self.rank(rank);
         r.idle_calls.set(r.idle_calls.get() + 1);
@@ -296,7 +295,7 @@ impl World {
         r.calls.set(0);
     }
 
-    pub(super) fn busy(&self, rank: u32) {
+    pub(super) fn reset_idle_calls(&self, rank: u32) {
         self.rank(rank).idle_calls.set(0);
         self.rank(rank).idle_time.set(IDLE_TIME);
     }
@@ -322,7 +321,7 @@ impl World {
         self.push((time, tie), Happens::Timer { rank });
     }
 
-    /// Handles the timer of a rank; returns whether the rank's time is over.
+    /// Handles the timer of a rank; returns whether the rank's sleep has ended.
     fn ring(&self, rank: u32, time: Time) -> bool {
         let r = self.rank(rank);
         if r.timer.get() != Some(time) {
@@ -354,7 +353,7 @@ impl World {
         }
     }
 
-    /// Records that `rank` has received a packet of `source`, so that there is room for another one.
+    /// Records that `rank` has received a packet of `source`, which frees queue space for another one.
     pub(super) fn taken(&self, source: u32, rank: u32) {
         self.receives.taken(source, rank);
         let mut untaken = self.rank(source).untaken.borrow_mut();
@@ -419,7 +418,7 @@ impl World {
         self.traffic.borrow().costs(from, to)
     }
 
-    /// Carries out an event of the network.
+    /// Executes an event of the network.
     fn happen(&self, time: Time, happens: Happens) {
         self.last_event.set(self.last_event.get().max(time));
         self.under_way.set(self.under_way.get() - 1);
@@ -472,10 +471,10 @@ impl World {
         self.rank(rank).ended.get() == Some(Leave::Lost)
     }
 
-    /// Lets a message act on its target.
+    /// Applies a message to its target.
     fn arrive(&self, flight: &Rc<Flight>, time: Time) {
         let (origin, target) = (flight.origin, flight.target);
-        // This must precede the move of a packet's bytes.
+        // The line of the trace is made before `act` takes a packet's bytes out of the flight.
         self.note(flight, time);
         let incoming = self.act(flight, time);
         if let Some(packet) = incoming {
@@ -493,7 +492,7 @@ impl World {
         } else if flight.turn_back() {
             self.launch(flight, time);
         } else {
-            // This is the acknowledgement, which occupies no interface.
+            // The acknowledgement occupies no interface.
             let latency = if origin == target { 0 } else { self.costs(origin, target).latency };
             self.push((time + latency, 0), Happens::Complete(Rc::clone(flight)));
         }
@@ -513,7 +512,7 @@ impl World {
         while left > 0 {
             let event = self.events.borrow_mut().pop();
             let Some(Event { place: (time, tie), happens, .. }) = event else {
-                // Every rank that is left waits in a fence.
+                // Every remaining rank waits in a fence.
                 self.end_exchange(None);
                 continue;
             };
@@ -548,7 +547,7 @@ impl World {
         }
     }
 
-    /// Makes a rank's coroutine known to it.
+    /// Passes a rank's coroutine to the rank's state.
     pub(crate) fn begin(&self, rank: u32, yielder: &Yielder<(), ()>) {
         self.rank(rank).yielder.set(Some(NonNull::from(yielder)));
     }

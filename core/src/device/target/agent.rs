@@ -17,7 +17,6 @@ use crate::memory::segment::Mapping;
 use crate::stats::{Kind, Stats};
 
 /// State that a rank and its agent share.
-#[derive(Debug)]
 pub(super) struct Target<M> {
     pub(super) memory: Arc<M>,
     pub(super) exposures: Exposures,
@@ -31,7 +30,7 @@ impl<M: SharedMemory> Target<M> {
         self.memory.memory(self.memory.me())
     }
 
-    /// Serves waiting requests; returns whether there were any.
+    /// Serves pending requests; returns whether there were any.
     pub(super) fn serve(&self, stats: &Stats) -> bool {
         let (own, memory) = (self.own(), &self.memory);
         let perform =

@@ -1,7 +1,7 @@
 //! The target side of memory that its origins cannot map: the target's rank serves their requests while it is inside
 //! the runtime, and its agent serves them while the rank computes.
 //!
-//! [`shared_memory`]: the interface to the device. [`request`]: the slots in which requests travel, and how the target
+//! [`shared_memory`]: the interface to the device. [`request`]: the slots for requests, and how the target
 //! serves them. [`transfer`]: the origin's side. [`agent`]: the thread that serves while its rank computes.
 
 mod agent;
@@ -31,7 +31,6 @@ const MAX_SLEEP: Duration = Duration::from_micros(50);
 
 /// Both roles of one rank: its requests to targets, and its service as a target. The owner of the exposed memory drops
 /// this first, since that ends the agent.
-#[derive(Debug)]
 pub(crate) struct TargetService<M: SharedMemory> {
     target: Arc<Target<M>>,
     transfers: RefCell<Transfers>,
@@ -63,7 +62,7 @@ impl<M: SharedMemory> TargetService<M> {
     /// # Errors
     /// `System` if the agent cannot be started.
     pub(crate) fn start(&self, passive: bool) -> Result<()> {
-        // Peers do not count this rank as inside the runtime yet, since it may continue computing right after the
+        // Peers do not see this rank as inside the runtime yet, since it may continue computing right after the
         // registration. If the registration happens inside a wait, the agent serves too until the next wait.
         self.serving.set(true);
         let mut agent = self.agent.borrow_mut();
@@ -88,7 +87,7 @@ impl<M: SharedMemory> TargetService<M> {
         self.transfers.borrow().any_to(peer)
     }
 
-    /// Requests `pieces` from rank `peer`, calls `meanwhile`, and requests `last`, which the peer does after all of
+    /// Requests `pieces` from rank `peer`, calls `meanwhile`, and requests `last`, which the peer executes after all of
     /// them. [`poll`](Self::poll) reports completion under `id`.
     #[inline]
     pub(crate) fn post(
@@ -133,7 +132,7 @@ impl<M: SharedMemory> TargetService<M> {
             turns.store(turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             any |= self.target.serve(stats);
         }
-        if self.transfers.borrow_mut().look(&*self.target.memory, stats) {
+        if self.transfers.borrow_mut().poll_served(&*self.target.memory, stats) {
             let finished = self.transfers.borrow_mut().advance(&*self.target.memory, stats);
             for (id, result) in finished {
                 any = true;
@@ -143,7 +142,7 @@ impl<M: SharedMemory> TargetService<M> {
         any
     }
 
-    /// Whether a request waits to be served, or a request of this rank has been served.
+    /// Whether a request is pending at this rank, or a request of this rank has been served.
     pub(crate) fn ready(&self) -> bool {
         let memory = &*self.target.memory;
         (self.serving.get() && self.target.server.ready(self.target.own(), memory.layout()))

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Requests for memory that is not mapped: the target's rank, or its agent, does the copy or the atomic.
+//! Requests for memory that is not mapped: the target's rank, or its agent, executes the copy or the atomic.
 //!
 //! A slot is one cache line in the target's segment:
 //!
@@ -11,8 +11,8 @@
 //! 40  24 bytes of operands or results
 //! ```
 //!
-//! The target serves in order and sets the highest bit of the marker when results and status are in the slot: a
-//! request and its answer cross in one line each. Everything in a slot is checked before use: it comes from a peer.
+//! The target serves in order and sets the highest bit of the marker when results and status are in the slot: a request
+//! and its answer take one cache line transfer each. Everything in a slot is checked before use, since a peer wrote it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,9 +26,9 @@ use crate::memory::segment::Mapping;
 use crate::memory::words::{Memory, Word};
 use crate::stats::{Kind, Stats};
 
-/// Bytes that fit into a slot.
+/// Number of bytes that fit into a slot.
 pub(super) const INLINE_BYTES: usize = 24;
-/// The bounce offset that means that the bytes are in the slot.
+/// The value of the bounce offset if the bytes are in the slot.
 pub(super) const INLINE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +51,12 @@ const SERVED: u64 = 1 << 63;
 const FAILURES: [ErrorKind; 4] =
     [ErrorKind::BadKey, ErrorKind::OutOfRange, ErrorKind::Misaligned, ErrorKind::Unsupported];
 
-/// The status of a request: 0, or what failed.
+/// The status of a request: 0, or the error kind.
 pub(crate) fn status(result: Result<(), ErrorKind>) -> u64 {
     result.map_or_else(|kind| kind as u64 + 1, |()| 0)
 }
 
-/// The failure that a status other than 0 names.
+/// The error kind that a status other than 0 encodes.
 pub(crate) fn failure(status: u64) -> ErrorKind {
     FAILURES.into_iter().find(|kind| status == *kind as u64 + 1).unwrap_or(ErrorKind::Protocol)
 }
@@ -109,11 +109,10 @@ pub(super) fn outcome<M: Memory>(target: &M, layout: &Layout, me: usize, sequenc
     if status == 0 {
         return Ok([word(5), word(6), word(7)]);
     }
-    Err(Error::new(failure(status), "reach memory through its target"))
+    Err(Error::new(failure(status), "access unmapped memory through its target"))
 }
 
 /// The target's side: serves requests of all ranks, on the rank's own thread or the agent's.
-#[derive(Debug)]
 pub(super) struct Server<W = AtomicU64, L = Mutex<()>> {
     serving: L,
     /// Number of each rank's next request; changed by the holder of the lock only.
@@ -139,7 +138,7 @@ impl Exclusive for Mutex<()> {
 }
 
 impl<W: Word, L: Exclusive> Server<W, L> {
-    /// Serves waiting requests: `perform` serves one request of a rank in its slot, and `served` is called after the
+    /// Serves pending requests: `perform` serves one request of a rank in its slot, and `served` is called after the
     /// answer is visible. Returns whether there were any.
     pub(super) fn serve<M: Memory>(
         &self,
@@ -179,7 +178,7 @@ impl<W: Word, L: Exclusive> Server<W, L> {
         any
     }
 
-    /// Whether a request waits.
+    /// Whether a request is pending.
     pub(super) fn ready<M: Memory>(&self, own: &M, layout: &Layout) -> bool {
         self.next.iter().enumerate().any(|(source, next)| {
             // Relaxed, both: `serve` reads again under the lock and with Acquire. If the marker is already served,
@@ -190,7 +189,7 @@ impl<W: Word, L: Exclusive> Server<W, L> {
     }
 }
 
-/// Serves the request in the slot at `at`; the error is the reason of a refusal.
+/// Serves the request in the slot at `at`; the error is the reason of a rejection.
 pub(super) fn perform(
     own: &Mapping,
     at: usize,
@@ -237,7 +236,7 @@ pub(super) fn perform(
                 }
                 c if c == Code::CompareSwap as u8 && bounce == INLINE => {
                     let [expected, desired] = *bytes.cast();
-                    update(Change::Swap { expected, desired }, bytes)?;
+                    update(Change::CompareSwap { expected, desired }, bytes)?;
                 }
                 c if c == Code::Accumulate as u8 => update(by_function, std::ptr::null_mut())?,
                 c if c == Code::FetchAccumulate as u8 => {

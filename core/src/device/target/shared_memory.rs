@@ -15,14 +15,14 @@ pub(super) const LINE: usize = 64;
 pub(super) const SLOTS: usize = 16;
 /// The part of a device that the service uses: memory of every rank that all ranks map from start-up on, and ways to
 /// wake their threads. The rank's thread and its agent's thread call it.
-pub(crate) trait SharedMemory: Debug + Send + Sync + 'static {
+pub(crate) trait SharedMemory: Send + Sync + 'static {
     /// The number of this rank.
     fn me(&self) -> usize;
 
     /// The memory of rank `number`, which may be this rank.
     fn memory(&self, number: usize) -> &Mapping;
 
-    /// Where the service's part is in each rank's memory, which is initially zero.
+    /// The layout of the service's part of each rank's memory, which is initially zero.
     fn layout(&self) -> &Layout;
 
     /// Wakes rank `number` if it sleeps. The caller has issued a full fence before.
@@ -44,7 +44,7 @@ pub(crate) trait SharedMemory: Debug + Send + Sync + 'static {
 /// The service's part of a rank's memory.
 ///
 /// ```text
-/// start  turns of this rank's progress, while peers may need its help
+/// start  progress counter of this rank, while peers may need its help
 ///        doorbell of this rank's agent (futex), written by peers that wake it
 ///        request slots, SLOTS for each origin
 ///        bounce buffer

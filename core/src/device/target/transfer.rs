@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The origin's side: work requests become transfers of pieces, each piece is cut into requests, and the requests are
-//! pipelined through the chunks of this rank's bounce buffer.
+//! The origin's side: work requests become transfers of segments, each segment is divided into requests, and the
+//! requests are pipelined through the chunks of this rank's bounce buffer.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -18,10 +18,10 @@ use crate::stats::{Kind, Stats};
 /// targets' agents.
 const POLLS_BEFORE_WAKE: u32 = 128;
 
-/// Maximum number of transfers in progress; further ones are refused until some complete.
+/// Maximum number of transfers in progress; further ones are rejected until some complete.
 const MAX_TRANSFERS: usize = 64;
 
-/// The pieces of one transfer, usually at most two.
+/// The segments of one transfer, usually at most two.
 pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 
 /// Number of chunks of the bounce buffer, so that one is filled while others are served.
@@ -44,21 +44,19 @@ pub(crate) struct Piece {
 }
 
 /// A work request that its target serves.
-#[derive(Debug)]
 struct Transfer {
     /// A unique number; `id` need not be unique.
     serial: u64,
     id: u64,
     peer: u32,
     pieces: Pieces,
-    /// Index of the first piece that is not completely sent.
+    /// Index of the first segment that is not completely sent.
     next: usize,
     outstanding: usize,
     error: Option<Error>,
 }
 
-/// A request that was sent and whose answer was not collected yet.
-#[derive(Debug)]
+/// A request that was sent and whose answer has not been collected yet.
 struct Outstanding {
     sequence: u64,
     chunk: Option<usize>,
@@ -68,13 +66,13 @@ struct Outstanding {
 }
 
 /// The requests to one target.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct RequestQueue {
     next: u64,
     outstanding: VecDeque<Outstanding>,
     /// The target's progress counter when [`wake_agents`](Transfers::wake_agents) last read it.
     turns: Option<u32>,
-    /// Whether an earlier transfer still has pieces to send: later transfers wait, so that they do not overtake it.
+    /// Whether an earlier transfer still has segments to send: later transfers wait, so that they do not overtake it.
     blocked: bool,
 }
 
@@ -88,7 +86,6 @@ impl RequestQueue {
 }
 
 /// All transfers of one rank.
-#[derive(Debug)]
 pub(super) struct Transfers {
     active: VecDeque<Transfer>,
     queues: Vec<RequestQueue>,
@@ -113,7 +110,7 @@ impl Transfers {
         self.active.is_empty()
     }
 
-    /// Whether no further transfer can be taken.
+    /// Whether no further transfer can be accepted.
     pub(super) fn is_full(&self) -> bool {
         self.active.len() >= MAX_TRANSFERS
     }
@@ -154,14 +151,14 @@ impl Transfers {
         all_absent
     }
 
-    /// Adds a piece to the transfer added last; it is served after the other pieces.
+    /// Adds a segment to the transfer added last; it is served after the other segments.
     pub(super) fn append(&mut self, piece: Piece) {
         if let Some(t) = self.active.back_mut() {
             t.pieces.push(piece);
         }
     }
 
-    /// Whether a target has served a request whose answer was not collected yet.
+    /// Whether a target has served a request whose answer has not been collected yet.
     pub(super) fn any_served(&self, memory: &impl SharedMemory) -> bool {
         !self.is_idle() && self.queues.iter().enumerate().any(|(peer, queue)| queue.is_served(memory, peer))
     }
@@ -169,7 +166,7 @@ impl Transfers {
     /// Whether a target has served a request, so that [`advance`](Self::advance) has work: requests that are not sent
     /// yet wait for a slot or a chunk, and only a served request frees one. Counts the polls without success.
     #[inline]
-    pub(super) fn look(&mut self, memory: &impl SharedMemory, stats: &Stats) -> bool {
+    pub(super) fn poll_served(&mut self, memory: &impl SharedMemory, stats: &Stats) -> bool {
         let served = self.any_served(memory);
         if !served && !self.is_idle() {
             self.idle_turns += 1;
@@ -240,7 +237,7 @@ impl Transfers {
                 if piece.len <= INLINE_BYTES {
                     len = piece.len;
                     if !matches!(piece.code, Code::Read | Code::FetchAdd | Code::CompareSwap | Code::Signal) {
-                        // SAFETY: the piece's source holds `len` bytes by the contract of `post`.
+                        // SAFETY: the segment's source holds `len` bytes by the contract of `post`.
                         unsafe { copy::load(piece.local, operand.as_mut_ptr().cast(), len) };
                         stats.add(Kind::Copy, len);
                     }
@@ -249,7 +246,7 @@ impl Transfers {
                     chunk = Some(free);
                     len = piece.len.min(chunk_len);
                     if piece.code != Code::Read {
-                        // SAFETY: as above; the chunk is free, so the target does not touch it.
+                        // SAFETY: as above; the chunk is free, so the target does not access it.
                         unsafe { copy::store(piece.local, chunk_of(memory, free), len) };
                         stats.add(Kind::Copy, len);
                     }

@@ -34,12 +34,12 @@ impl EndpointAddress {
     }
 }
 
-/// A host, and its addresses that others may reach.
+/// A host, and its addresses that other hosts may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// Equal for processes with the same network.
+    /// Equal for processes in the same network namespace.
     pub(super) name: Vec<u8>,
-    /// The name in a table of routes.
+    /// The name in a routing table.
     pub(super) node: String,
     /// Addresses, and the lengths of the prefixes of their networks.
     networks: Vec<(IpAddr, u8)>,
@@ -52,7 +52,7 @@ impl Host {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
         let name = match boot.and_then(|boot| Ok((boot, std::fs::read_link("/proc/self/ns/net")?))) {
             Ok((boot, network)) => [boot, network.into_os_string().into_encoded_bytes()].concat(),
-            // Without /proc, processes with the same addresses are taken for those of one host.
+            // Without /proc, processes with the same addresses are assumed to be on one host.
             Err(_) => format!("{networks:?}").into_bytes(),
         };
         Ok(Self { name, node: host_name(), networks })
@@ -95,7 +95,8 @@ impl Host {
     }
 }
 
-/// The interfaces of this host with the addresses that others may reach, and the lengths of the prefixes of their networks.
+/// The interfaces of this host with the addresses that other hosts may reach, and the lengths of the prefixes of their
+/// networks.
 pub(super) fn interfaces() -> Result<Vec<(String, IpAddr, u8)>> {
     let all = if_addrs::get_if_addrs().map_err(|e| Error::system(OP, e))?;
     let prefix = |interface: &if_addrs::Interface| match &interface.addr {
@@ -108,7 +109,7 @@ pub(super) fn interfaces() -> Result<Vec<(String, IpAddr, u8)>> {
     Ok(interfaces)
 }
 
-/// Reads addresses with the lengths of prefixes.
+/// Parses addresses with the lengths of prefixes.
 fn networks(text: &str) -> Option<Vec<(IpAddr, u8)>> {
     let network = |part: &str| {
         let (address, prefix) = part.split_once('/')?;
@@ -138,7 +139,7 @@ fn is_global(address: &IpAddr) -> bool {
 /// ranks are on one host, or those of the interfaces through which ranks of other hosts are reached.
 ///
 /// # Errors
-/// `Setting` for an interface that does not exist; `Unsupported` if no route leads to another host.
+/// `Setting` for an interface that does not exist; `Unsupported` if this host has no route to another host.
 pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<Vec<IpAddr>> {
     if setting != "auto" {
         let entries: Vec<&str> = setting.split(',').collect();
@@ -151,7 +152,7 @@ pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<Vec<IpA
         return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
     }
     let mut all = Vec::new();
-    // Addresses in a common network come first: an address may lead to several hosts that do not know each other.
+    // Addresses in a common network come first: an address in another network may belong to several hosts.
     let to = || others.iter().flat_map(|host| host.addresses()).filter(|to| !own.has(*to));
     for to in to().filter(|to| own.reaches(*to)).chain(to().filter(|to| !own.reaches(*to))) {
         if let Some(at) = route(to).filter(|at| !all.contains(at)) {
@@ -163,8 +164,8 @@ pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<Vec<IpA
         let names: Vec<&str> = others.iter().map(|host| host.node.as_str()).take(8).collect();
         return Err(Error::new(ErrorKind::Unsupported, OP)
             .device("tcp")
-            .cause(format!("no route leads to an address of another host ({})", names.join(", ")))
-            .remedy("connect the hosts, or name an interface in FARSIDE_TCP_INTERFACE"));
+            .cause(format!("this host has no route to an address of another host ({})", names.join(", ")))
+            .remedy("check the network between the hosts, or name an interface in FARSIDE_TCP_INTERFACE"));
     }
     Ok(all)
 }

@@ -1,10 +1,11 @@
-//! The agent: a thread that handles what arrives while its rank computes. It is started with the first connection that
-//! this rank makes, with the first region that peers may access at any time, or when the rank first sleeps elsewhere.
-//! Without such a region it only accepts connections, except while a connection is being made or has no room for
-//! waiting data.
+//! The agent: a thread that handles arriving data while its rank computes. It is started with the first connection that
+//! this rank makes, with the first region that peers may access at any time, or when the rank first sleeps on another
+//! device. Without such a region it only accepts connections, except while a connection is being made or its send
+//! buffer is full.
 //!
-//! The agent leaves the sockets to a rank that polls, which it sees by the number of its polls, or that sleeps on them. It
-//! looks after a rank that polls every [`CHECK_INTERVAL`]; a rank that wakes up rings it if it has gone to sleep for longer.
+//! The agent leaves the sockets to a rank that polls, which it sees by the number of its polls, or that sleeps on them.
+//! While the rank polls, the agent checks it every [`CHECK_INTERVAL`]; a rank that wakes up rings the agent's doorbell
+//! if the agent sleeps for longer.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,13 +35,13 @@ pub(super) struct Shared {
     pub(super) polls: AtomicU64,
     /// Whether the rank sleeps, or is about to.
     parked: AtomicBool,
-    /// Whether the agent sleeps until it is rung: by a rank that wakes up, or by one that has given it work.
+    /// Whether the agent sleeps until its doorbell is rung: by a rank that wakes up, or by one that has work for it.
     deep: AtomicBool,
     idle: AtomicBool,
     /// Whether peers may access memory of this rank while it computes.
     serves: AtomicBool,
     stops: AtomicBool,
-    /// The waker that is called at the next event.
+    /// The waker that is called at the next event, if the rank sleeps on another device.
     elsewhere: Mutex<Option<Waker>>,
     pub(super) agent_stats: Stats,
 }
@@ -80,7 +81,7 @@ impl Shared {
         self.agent_wake.wake();
     }
 
-    /// Rings an agent that has nothing to do. The caller holds the lock, and has given it work.
+    /// Rings the doorbell of an agent that has nothing to do. The caller holds the lock, and has work for the agent.
     pub(super) fn ring(&self) {
         if self.idle.swap(false, Ordering::SeqCst) {
             self.agent_wake.wake();
@@ -99,8 +100,8 @@ impl Shared {
     }
 
     /// Announces that the rank is about to sleep, and calls `ready`. The agent locks the engine for its work and then
-    /// reads the announcement: either it wakes the rank, or `ready`, which locks the engine too, sees what it has done.
-    /// Sleeps by calling `wait` unless `ready` returns true; returns the result of `ready`.
+    /// reads the announcement: either it wakes the rank, or `ready`, which locks the engine too, sees the result of its
+    /// work. Sleeps by calling `wait` unless `ready` returns true; returns the result of `ready`.
     pub(super) fn sleep(&self, ready: impl FnOnce() -> bool, wait: impl FnOnce()) -> bool {
         self.parked.store(true, Ordering::SeqCst);
         // The agent leaves the sockets to a rank that sleeps on them.
@@ -139,7 +140,6 @@ impl Shared {
 }
 
 /// The thread of the agent; dropping this ends the thread.
-#[derive(Debug)]
 pub(super) struct Agent {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -159,7 +159,7 @@ impl Drop for Agent {
         self.shared.stops.store(true, Ordering::SeqCst);
         self.shared.agent_wake.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
@@ -170,7 +170,7 @@ fn run(shared: &Shared) {
     let both = [shared.agent_wake.as_fd(), shared.epoll.as_fd()];
     let doors = [shared.agent_wake.as_fd(), shared.doors.as_fd()];
     let mut naps = 0u32;
-    // Relaxed: an old value only delays the agent.
+    // Relaxed: an outdated value only delays the agent.
     let mut polls = shared.polls.load(Ordering::Relaxed);
     while !shared.stops.load(Ordering::SeqCst) {
         let is_away = shared.elsewhere().is_some();
@@ -197,7 +197,8 @@ fn run(shared: &Shared) {
             naps = if is_parked { naps + 1 } else { 0 };
             let is_deep = naps > 2;
             shared.deep.store(is_deep, Ordering::SeqCst);
-            // The rank reads `deep` after it has announced that it is awake: it rings, or it is seen here.
+            // The rank reads `deep` after it has announced that it is awake: it rings, or its announcement is seen
+            // here.
             let sleeps_on = !is_deep || shared.parked.load(Ordering::SeqCst);
             if sleeps_on {
                 sleep(&ring, if is_deep { MAX_SLEEP } else { CHECK_INTERVAL });
@@ -214,7 +215,8 @@ fn run(shared: &Shared) {
             continue;
         }
         let any = shared.lock().turn(&shared.agent_stats);
-        // An agent that has slept long wakes a rank that sleeps elsewhere, too: it checks its peers.
+        // An agent that has slept for long also wakes a rank that sleeps on another device, so that the rank checks its
+        // peers.
         if any || is_away {
             shared.wake_rank();
         }

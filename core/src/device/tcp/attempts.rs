@@ -1,17 +1,17 @@
-//! Attempts to connect to a peer: each round tries all ways in turn, until the limit of silence.
+//! Attempts to connect to a peer: each round tries all routes in turn, until the silence limit.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use super::conn::Stage;
 use super::engine::Engine;
-use super::links::{FIRST, LOOK, PAUSE, is_short};
+use super::links::{CHECK_INTERVAL, FIRST, PAUSE, is_short};
 use super::peer::Link;
 use super::relay::MAX_HOPS;
 use super::ways::Way;
 use crate::error::{Error, ErrorKind};
 
-/// Rounds in which the kernel of the other side may refuse the first connection.
+/// Number of rounds in which the kernel of the other side may refuse the first connection.
 const REFUSALS: u32 = 3;
 
 impl Engine {
@@ -27,19 +27,19 @@ impl Engine {
         }
         let way = state.round.ways.get(state.round.at).copied();
         let begun = match way {
-            Some(way) => self.set_out(peer, way, (self.me, MAX_HOPS), None),
-            None => Err(io::Error::other("it has no address")),
+            Some(way) => self.begin_connect(peer, way, (self.me, MAX_HOPS), None),
+            None => Err(io::Error::other("the peer published no address")),
         };
         match begun {
             Ok(number) => {
                 self.peers[peer as usize].link = Link::Dialing(number);
-                self.arm_timer(LOOK);
+                self.arm_timer(CHECK_INTERVAL);
             }
             Err(e) => self.attempt_failed(peer, &e),
         }
     }
 
-    /// Whether there is a way after this number of ways in the round; relays come last.
+    /// Whether there is another route after this number of routes in the round; relays come last.
     fn has_way(&mut self, peer: u32, after: usize) -> bool {
         let round = &mut self.peers[peer as usize].round;
         if after >= round.ways.len() && !round.is_refused && !round.is_reached && !round.has_relays {
@@ -54,12 +54,12 @@ impl Engine {
         }
     }
 
-    /// Whether a peer can be reached on several ways.
+    /// Whether a peer can be reached by several routes.
     pub(super) fn has_ways(&self, peer: u32) -> bool {
         self.topology.first(self.me, peer, false).len() > 1 || !self.topology.relays(self.me, peer).is_empty()
     }
 
-    /// Tries the next way to a peer, or begins another round, or gives up.
+    /// Tries the next route to a peer, begins another round, or abandons the attempts.
     pub(super) fn attempt_failed(&mut self, peer: u32, e: &io::Error) {
         let (silence, now) = (self.silence, Instant::now());
         let mut begun = now;
@@ -76,7 +76,7 @@ impl Engine {
             let is_up = conn.ask.is_none() && matches!(conn.stage, Stage::Connected(_) | Stage::Begun(..));
             let is_reached = is_up && e.kind() != io::ErrorKind::TimedOut;
             state.round.is_reached |= is_reached;
-            // The silent peer has answered: it may itself be connecting, so it gets the full time again.
+            // The silent peer has answered: it may itself be connecting, so it gets the full time limit again.
             if is_reached
                 && let Some((since, 0)) = state.dialing_since
                 && now.duration_since(since) >= silence
@@ -120,40 +120,42 @@ impl Engine {
                 let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
                 match is_refused {
                     true => error.cause(format!(
-                        "its process has ended without leaving the job ({why}): connection refused {tried}"
+                        "the peer's process ended without leaving the job ({why}): connection refused {tried}"
                     )),
                     false => error
                         .cause(format!(
-                            "its connection broke ({why}), and was not re-established within {:?}: {tried}",
+                            "the connection broke ({why}) and was not re-established within {:?}: {tried}",
                             self.silence
                         ))
                         .remedy(
-                            "check the network between the hosts, and that host; if it may be silent for longer, \
+                            "check the network and the peer's host; if the host may be silent for longer, \
                              raise FARSIDE_TCP_SILENCE_S",
                         ),
                 }
             }
-            _ if is_refused => error(ErrorKind::PeerLost, format!("its process has ended: connection refused {tried}")),
+            _ if is_refused => {
+                error(ErrorKind::PeerLost, format!("the peer's process has ended: connection refused {tried}"))
+            }
             (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied, _) => {
-                let cause = "it ends connections before they are authenticated: it is not a rank of this job";
+                let cause = "the peer closes connections before they are authenticated: it is not a rank of this job";
                 error(ErrorKind::PeerLost, format!("{cause}, or has another secret: {tried}")).remedy(
                     "start all ranks by one launcher, and set FARSIDE_TCP_INTERFACE to the network that they share",
                 )
             }
-            _ if is_short(e) => error(ErrorKind::Limit, format!("no socket for its connection: {e}"))
-                .remedy("raise the limit of open files: ulimit -n"),
-            _ => error(ErrorKind::PeerLost, format!("it cannot be reached {tried}")).remedy(network),
+            _ if is_short(e) => error(ErrorKind::Limit, format!("cannot create a socket for the connection: {e}"))
+                .remedy("raise the limit of open files (`ulimit -n`)"),
+            _ => error(ErrorKind::PeerLost, format!("the peer cannot be reached {tried}")).remedy(network),
         }
     }
 
-    /// Continues attempts.
+    /// Continues attempts to connect.
     pub(super) fn continue_attempts(&mut self) {
         let now = Instant::now();
         for peer in std::mem::take(&mut self.dialing) {
             match self.peers[peer as usize].link {
                 Link::Again(at) if now >= at => self.dial(peer),
                 Link::Again(at) => self.arm_timer(at - now),
-                Link::Dialing(number) => self.look_at_attempt(peer, number),
+                Link::Dialing(number) => self.check_attempt(peer, number),
                 Link::None | Link::Up(_) => continue,
             }
             if !self.dialing.contains(&peer) {
@@ -163,13 +165,13 @@ impl Engine {
     }
 
     /// Ends an attempt that takes too long.
-    fn look_at_attempt(&mut self, peer: u32, number: u64) {
+    fn check_attempt(&mut self, peer: u32, number: u64) {
         let Some(conn) = self.conns.get(number) else { return };
         let time = conn.since.elapsed();
-        // A relay's agent answers even if the rank computes; a peer may compute.
+        // A relay's agent answers even if the rank computes; a peer without an agent may be computing.
         let is_bounded = conn.ask.is_some() || matches!(conn.stage, Stage::Connecting(_));
         let next = self.peers[peer as usize].round.at + 1;
-        self.arm_timer(LOOK);
+        self.arm_timer(CHECK_INTERVAL);
         let is_late = is_bounded && time > self.way_limit() && (time > self.silence || self.has_way(peer, next));
         if is_late {
             return self.attempt_failed(peer, &io::ErrorKind::TimedOut.into());
@@ -179,12 +181,17 @@ impl Engine {
             && let Some(conn) = self.conns.get_mut(number)
             && !std::mem::replace(&mut conn.is_warned, true)
         {
-            tracing::warn!(rank = self.me, peer, host = %conn.host, "tcp: the peer accepts no connection, and its host answers: it computes, or is stopped");
+            tracing::warn!(
+                rank = self.me,
+                peer,
+                host = %conn.host,
+                "tcp: the peer's host answers, but the peer accepts no connection: it is computing or stopped"
+            );
         }
     }
 
-    /// Ends a connection to a peer whose host is silent. If there are other ways, each is tried once.
-    pub(super) fn silent(&mut self, number: u64) {
+    /// Ends a connection to a peer whose host is silent. If there are other routes, each is tried once.
+    pub(super) fn end_silent(&mut self, number: u64) {
         let peer = match self.conns.get(number).map(|conn| &conn.stage) {
             Some(Stage::Up(peer)) => *peer,
             Some(Stage::Connected(peer) | Stage::Begun(peer, _) | Stage::Granted(peer)) => {
@@ -193,17 +200,16 @@ impl Engine {
             }
             _ => return,
         };
-        let why = format!("its host has not acknowledged anything for {:?}", self.silence);
+        let why = format!("the peer's host has acknowledged nothing for {:?}", self.silence);
         if self.has_ways(peer) && !self.peers[peer as usize].left && !self.goodbye_sent {
             let Some(conn) = self.conns.remove(number) else { return };
             self.reconnect(peer, conn.input, why);
             let past = Instant::now().checked_sub(self.silence);
             return self.peers[peer as usize].dialing_since = past.map(|since| (since, 0));
         }
-        let error = self
-            .error(ErrorKind::PeerLost, "check the other ranks", peer)
-            .cause(why)
-            .remedy("check that host and the network; if it may be silent for longer, raise FARSIDE_TCP_SILENCE_S");
+        let error = self.error(ErrorKind::PeerLost, "check the other ranks", peer).cause(why).remedy(
+            "check the peer's host and the network; if the host may be silent for longer, raise FARSIDE_TCP_SILENCE_S",
+        );
         self.connection_lost(peer, error);
     }
 }

@@ -20,23 +20,22 @@ use crate::device::Block;
 const IDLE: Duration = Duration::from_secs(2);
 const PROBES: Duration = Duration::from_secs(1);
 
-/// The stage of a connection, and the rank at the other side where it is known.
-#[derive(Debug)]
+/// The stage of a connection, and the rank at the other side if it is known.
 pub(super) enum Stage {
     /// Accepted; this rank has sent the challenge.
     Accepted([u8; SECRET]),
-    /// The kernel connects to this rank.
+    /// The kernel is connecting to this rank.
     Connecting(u32),
     /// Connected to this rank; the challenge of the other side is due.
     Connected(u32),
     /// This rank has sent the first message; the answer is due.
     Begun(u32, Box<HandshakeState>),
-    /// A relay is authenticated; it tells whether it passes bytes on to this rank.
+    /// A relay is authenticated; its answer whether it forwards to this rank is due.
     Granted(u32),
     Up(u32),
     /// The other side is authenticated; this rank connects to the target for it.
     Bridging(Box<Bridge>),
-    /// Arriving bytes are passed on to the connection with this number.
+    /// Arriving bytes are forwarded to the connection with this number.
     Relay(u64),
 }
 
@@ -49,20 +48,18 @@ pub(super) struct Ask {
 }
 
 /// A request that this rank serves as a relay, until there is a connection to the target.
-#[derive(Debug)]
 pub(super) struct Bridge {
     pub(super) target: u32,
     pub(super) origin: u32,
     pub(super) hops: u8,
-    /// The remaining ways; the next one is at the end.
+    /// The remaining routes, the next one at the end.
     pub(super) ways: Vec<Way>,
     pub(super) back: Option<u64>,
-    /// Whether nothing listens at an address of the target.
+    /// Whether connections to an address of the target were refused.
     pub(super) has_ended: bool,
 }
 
 /// A connection.
-#[derive(Debug)]
 pub(super) struct Conn {
     pub(super) socket: TcpStream,
     /// The host at the other side.
@@ -71,23 +68,23 @@ pub(super) struct Conn {
     pub(super) input: Input,
     pub(super) seal: Option<Box<Seal>>,
     pub(super) since: Instant,
-    /// Whether the connection waits for room in the send buffer of the kernel, and for bytes.
+    /// Whether the connection waits for space in the send buffer of the kernel, and for bytes.
     blocked: bool,
     reading: bool,
-    /// Whether the send buffer of the kernel was full at the last attempt, and the kernel has not reported room since.
+    /// Whether the send buffer of the kernel was full at the last attempt, and the kernel has not reported space since.
     pub(super) is_full: bool,
     /// The request to the other side, if that is a relay.
     pub(super) ask: Option<Ask>,
-    /// The connection for which this rank makes this one as a relay.
+    /// The incoming connection for which this rank makes this one as a relay.
     pub(super) front: Option<u64>,
     /// The bytes that a relayed connection has to send, and whether its other side receives no more.
     pub(super) pipe: Vec<u8>,
     pub(super) is_deaf: bool,
     /// Whether the kernel of the other side owed an acknowledgement at the last check.
     is_owed: Cell<bool>,
-    /// Whether a warning has said that the other side does not authenticate itself.
+    /// Whether a warning was logged that the other side does not authenticate itself.
     pub(super) is_warned: bool,
-    /// An error of sending; what the other side has sent before is received first.
+    /// An error of sending; bytes that the other side sent earlier are received first.
     pub(super) broken: Option<io::Error>,
 }
 
@@ -143,7 +140,7 @@ impl Conn {
         Ok(epoll::add(epoll, &self.socket, epoll::EventData::new_u64(number), interest(self.reading, self.blocked))?)
     }
 
-    /// Sets whether the connection waits for room in the send buffer.
+    /// Sets whether the connection waits for space in the send buffer.
     pub(super) fn set_blocked(&mut self, epoll: &OwnedFd, number: u64, blocked: bool) {
         if std::mem::replace(&mut self.blocked, blocked) != blocked {
             self.set_interest(epoll, number);
@@ -187,7 +184,7 @@ impl Conn {
         Ok(sockopt::set_socket_keepalive(&self.socket, true)?)
     }
 
-    /// Sends a message of the handshake, for which a new socket has room.
+    /// Sends a message of the handshake, which fits into the send buffer of a new socket.
     #[allow(unsafe_code)]
     pub(super) fn send_handshake(&mut self, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: a slice.
@@ -195,8 +192,8 @@ impl Conn {
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Receives bytes first into `direct`, then into the buffer. Returns how many bytes `direct` got, and whether all
-    /// blocks are full; `None` if nothing has arrived.
+    /// Receives bytes first into `direct`, then into the buffer. Returns how many bytes were received into `direct`,
+    /// and whether all blocks are full; `None` if nothing has arrived.
     ///
     /// # Safety
     /// The blocks are valid for writes.
@@ -228,7 +225,8 @@ impl Conn {
     #[allow(unsafe_code)]
     fn unseal(socket: &TcpStream, input: &mut Input, seal: &mut Seal) -> io::Result<Option<(usize, bool)>> {
         loop {
-            let forged = |_| io::Error::new(io::ErrorKind::InvalidData, "a forged record");
+            let forged =
+                |_| io::Error::new(io::ErrorKind::InvalidData, "a received record was not encrypted by the peer");
             if let Some(len) = seal.open(input.free()).map_err(forged)? {
                 input.arrived(len);
                 return Ok(Some((0, true)));
@@ -248,7 +246,7 @@ impl Conn {
         }
     }
 
-    /// Sends blocks; returns how many bytes the kernel has taken, or the encryption. `WouldBlock` if its buffer is
+    /// Sends blocks; returns how many bytes the kernel or the encryption has accepted. `WouldBlock` if its buffer is
     /// full.
     ///
     /// # Safety
@@ -267,7 +265,7 @@ impl Conn {
             unsafe { crate::memory::copy::gather(&[], &[Block { len, ..*block }], &mut bytes) };
         }
         if let Some(seal) = &mut self.seal {
-            seal.seal(&bytes).map_err(|_| io::Error::other("the encryption has failed"))?;
+            seal.seal(&bytes).map_err(|_| io::Error::other("a record could not be encrypted"))?;
         }
         match self.flush_seal() {
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
@@ -290,14 +288,15 @@ impl Conn {
 
     /// Whether the kernel of the other side has acknowledged everything.
     pub(super) fn is_flushed(&self) -> bool {
-        self.seal.as_ref().is_none_or(|seal| seal.pending().is_empty()) && sys::unacknowledged(self.socket.as_fd()) == 0
+        self.seal.as_ref().is_none_or(|seal| seal.pending().is_empty())
+            && sys::unacknowledged_bytes(self.socket.as_fd()) == 0
     }
 
     /// Whether the kernel of the other side has been silent for longer than `silence`, and has owed an acknowledgement
     /// at this check and at the last one. A receiver that computes closes its window; probes, at growing intervals,
-    /// then find out whether its host is there.
+    /// then check whether its host is alive.
     pub(super) fn is_silent(&self, silence: Duration) -> bool {
-        let since = sys::unanswered(self.socket.as_fd());
+        let since = sys::unanswered_time(self.socket.as_fd());
         self.is_owed.replace(since.is_some()) && since.is_some_and(|time| time > silence)
     }
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Connections that are cut at any byte: everything is carried out exactly once, in order.
+//! Connections that are cut at any byte: every operation is executed exactly once, in order.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_socket_linger;
 
 use super::TcpDevice;
+use super::frame::MAX_LENT_PACKET;
 use super::tests::{Numbers, devices, leave, send, turn, until};
 use crate::device::{Block, Device, Event, Operation, PeerCheck, Place, Posted, Region, WorkRequest, code};
 use crate::error::ErrorKind;
 use crate::memory::keys::AccumulateFn;
 
-/// Passes connections on to a rank, and cuts them.
+/// Forwards connections to a rank, and cuts them.
 struct Proxy {
     at: SocketAddr,
     state: Arc<State>,
@@ -30,7 +31,7 @@ struct State {
 }
 
 impl Proxy {
-    /// Cuts a connection after fewer than `most` bytes in one direction; never if that is 0.
+    /// Cuts a connection after fewer than `most` bytes in one direction; never if `most` is 0.
     fn new(to: SocketAddr, seed: u64, most: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (at, state) = (listener.local_addr().unwrap(), Arc::new(State::default()));
@@ -117,7 +118,7 @@ unsafe fn sum(_code: u32, to: *mut u8, operand: *const u8, old: *mut u8, len: us
     true
 }
 
-/// Number of bytes that each origin writes at each target, and of words that all origins add to.
+/// Number of bytes that each origin writes at each target, and of words to which all origins add.
 const OWN: usize = 160 << 10;
 const WORDS: usize = 4000;
 
@@ -126,6 +127,7 @@ struct Rank<'a> {
     device: &'a TcpDevice,
     /// Regions of all ranks.
     to: Vec<u64>,
+    packets: Vec<Vec<Vec<u8>>>,
     from: Vec<Vec<u8>>,
     back: Vec<Vec<u8>>,
     ones: Vec<u64>,
@@ -137,12 +139,17 @@ struct Rank<'a> {
 
 impl Rank<'_> {
     fn post(&mut self, peer: u32, operation: Operation<'_>) {
-        self.left += 1;
-        let request = WorkRequest { peer, operation, notify: None, id: 1 };
-        // SAFETY: the buffers of the rank live until the round has ended.
-        while unsafe { self.device.post(&request) }.unwrap() == Posted::Busy {
+        while !self.try_post(peer, operation) {
             self.turn();
         }
+    }
+
+    fn try_post(&mut self, peer: u32, operation: Operation<'_>) -> bool {
+        let request = WorkRequest { peer, operation, notify: None, id: 1 };
+        // SAFETY: the buffers of the rank live until the round has ended.
+        let posted = unsafe { self.device.post(&request) }.unwrap();
+        self.left += usize::from(posted == Posted::Pending);
+        posted != Posted::Busy
     }
 
     fn turn(&mut self) {
@@ -179,10 +186,11 @@ impl Rank<'_> {
         for _ in 0..3 {
             let old = &raw mut self.counts[peer];
             self.post(peer as u32, Operation::fetch_add(place(words), 1, old));
-            let packet = [&sent.to_le_bytes()[..], &vec![*sent as u8; numbers.next() as usize % 9000]].concat();
-            self.post(peer as u32, Operation::send(&packet, &[]));
-            self.left -= 1;
-            *sent += 1;
+            let len = numbers.next() as usize % [9000, MAX_LENT_PACKET - 8][*sent as usize % 2];
+            self.packets[peer].push(vec![*sent as u8; len]);
+            let body = [Block::of(self.packets[peer].last().unwrap().as_ptr(), len)];
+            // The peer, which this thread drives too, may have to receive before it takes more.
+            *sent += u64::from(self.try_post(peer as u32, Operation::send(&sent.to_le_bytes(), &body)));
         }
         let old = self.old[peer].as_mut_ptr().cast();
         for old in [old, std::ptr::null_mut()] {
@@ -219,6 +227,7 @@ pub(super) fn exchange(
         .map(|device| Rank {
             device,
             to: (0..).zip(&keys).map(|(peer, key)| device.import(peer, key, None).unwrap().handle).collect(),
+            packets: vec![Vec::new(); n],
             from: vec![Vec::new(); n],
             back: vec![Vec::new(); n],
             ones: vec![1; WORDS],
@@ -241,6 +250,7 @@ pub(super) fn exchange(
             ranks.iter().all(|rank| rank.left == 0) && pairs.iter().all(has_all)
         });
         for (me, peer) in &pairs {
+            ranks[*me].packets[*peer].clear();
             assert!(ranks[*me].back[*peer] == ranks[*me].from[*peer], "round {round}: a read after a write");
             assert!(ranks[*me].counts[*peer] < (round + 1) * 3 * (n as u64 - 1));
             let old = &ranks[*me].old[*peer];
@@ -253,7 +263,7 @@ pub(super) fn exchange(
         assert!(words[1..].iter().all(|word| *word == rounds * 2 * (n as u64 - 1)), "accumulates");
     }
     end(&devices);
-    // Connections hold from now on.
+    // From here on, connections are not cut.
     let direct: Vec<_> = devices.iter().map(TcpDevice::address).collect();
     for device in &devices {
         for address in &mut device.shared.lock().topology.addresses {
@@ -279,7 +289,7 @@ fn everything_is_carried_out_once_however_connections_are_cut() {
     }
 }
 
-/// Both ranks of a pair whose connection is cut for good get an error that says so, within the limit.
+/// Both ranks of a pair whose connection is cut permanently get an error that says so, within the limit.
 #[test]
 fn connection_that_stays_cut_is_the_loss_of_the_peer() {
     let (ranks, proxies) = through_proxies(2, &[("FARSIDE_TCP_SILENCE_S", "3")], 1, 0);

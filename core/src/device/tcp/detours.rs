@@ -1,4 +1,4 @@
-//! Ranks that cannot connect directly communicate over relays; a relay refuses a request without a reason.
+//! Ranks that cannot connect directly communicate over relays; a relay rejects a request without a reason.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::device::{Device, PeerCheck};
 use crate::error::ErrorKind;
 use crate::stats::Kind;
 
-/// An address to which the kernel connects nothing.
+/// An address to which connections fail.
 const NOWHERE: &str = "255.255.255.255:9";
 
 /// Makes ranks 0 and 2 unable to connect directly; rank 1 and all ranks after 2 are on hosts that share networks with
@@ -36,7 +36,7 @@ fn triangle(ranks: &[TcpDevice]) {
     }
 }
 
-/// Number of bytes that a rank has passed on.
+/// Number of bytes that a rank has relayed.
 fn relayed(rank: &TcpDevice) -> u64 {
     let mut sum = 0;
     rank.stats(&mut |_, stats| sum += stats.snapshot().bytes(Kind::Relay));
@@ -57,7 +57,7 @@ fn cut(rank: &TcpDevice, target: u32) {
     engine.topology.addresses[target as usize].at = vec![NOWHERE.parse().unwrap()];
 }
 
-/// Sends packets between ranks 0 and 2 until both have one.
+/// Sends packets between ranks 0 and 2 until both have received one.
 fn talk(ranks: &[TcpDevice]) {
     for (from, to) in [(0, 2), (2, 0)] {
         send(&ranks[from], to, &[from as u8; 100]);
@@ -83,7 +83,8 @@ fn ranks_without_a_common_network_use_a_rank_between_them() {
     }
 }
 
-/// A relay that loses its connection to the target is replaced by another one; without another one, the error names the ways.
+/// A relay that loses its connection to the target is replaced by another one; without another one, the error names the
+/// routes.
 #[test]
 fn another_relay_takes_over() {
     let ranks = devices(4, &[("FARSIDE_TCP_SILENCE_S", "3")]);
@@ -119,7 +120,7 @@ fn another_relay_takes_over() {
     }
 }
 
-/// What `device` answers to a request of a rank that knows `secret`; nothing if it ends the connection.
+/// The answer of `device` to a request of a rank that has `secret`; `None` if `device` ends the connection.
 fn ask(ranks: &[TcpDevice], secret: &[u8; SECRET], greeting: &Greeting) -> Option<u8> {
     let device = &ranks[greeting.to as usize];
     let socket = TcpStream::connect(device.address()).unwrap();
@@ -185,7 +186,7 @@ fn requests_of_strangers_and_in_a_cycle_are_refused() {
     leave(&ranks);
 }
 
-/// The agent of a rank that computes passes bytes on.
+/// The agent of a rank that computes relays bytes.
 #[test]
 fn rank_that_computes_passes_bytes_on() {
     let ranks = devices(3, &[]);

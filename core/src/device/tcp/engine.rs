@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::slots::Slots;
 use crate::stats::Stats;
 
-/// The number of the first listener among the events; connections have lower ones.
+/// The number of the first listener among the events; connections have lower numbers.
 pub(super) const LISTENER: u64 = u64::MAX - 64;
 /// Maximum number of events of one turn.
 const EVENTS: usize = 64;
@@ -30,33 +30,66 @@ const RECEIVES: usize = 16;
 /// sockets.
 const SOLE: u32 = 64;
 
-/// Packets that have arrived: their senders, lengths and bytes.
-#[derive(Debug, Default)]
+/// Packets that have arrived.
+#[derive(Default)]
 pub(super) struct Inbox {
     pub(super) bytes: Vec<u8>,
-    pub(super) packets: Vec<(u32, usize)>,
+    pub(super) packets: Vec<Arrived>,
+    /// A buffer for the next packet that is placed as it arrives.
+    pub(super) spare: Vec<u8>,
+}
+
+/// A packet that has arrived.
+pub(super) struct Arrived {
+    pub(super) source: u32,
+    pub(super) len: usize,
+    place: Stored,
+}
+
+/// The place of a packet that has arrived.
+enum Stored {
+    /// In the bytes of the inbox, from this position.
+    Joined(usize),
+    /// In a buffer of its own.
+    Alone(Vec<u8>),
 }
 
 impl Inbox {
     pub(super) fn push(&mut self, source: u32, bytes: &[u8]) {
+        self.packets.push(Arrived { source, len: bytes.len(), place: Stored::Joined(self.bytes.len()) });
         self.bytes.extend(bytes);
-        self.packets.push((source, bytes.len()));
     }
 
+    /// Adds a packet of `len` bytes that has a buffer of its own.
+    pub(super) fn push_long(&mut self, source: u32, bytes: Vec<u8>, len: usize) {
+        self.packets.push(Arrived { source, len, place: Stored::Alone(bytes) });
+    }
+
+    pub(super) fn bytes_of<'a>(&'a self, packet: &'a Arrived) -> &'a [u8] {
+        match &packet.place {
+            Stored::Joined(from) => &self.bytes[*from..][..packet.len],
+            Stored::Alone(bytes) => &bytes[..packet.len],
+        }
+    }
+
+    /// Removes all packets; one buffer remains as the spare one.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
-        self.packets.clear();
+        for packet in self.packets.drain(..) {
+            if let Stored::Alone(bytes) = packet.place {
+                self.spare = bytes;
+            }
+        }
         // The memory of a burst of packets is freed.
         self.bytes.shrink_to(1 << 20);
     }
 }
 
 /// The state of a device.
-#[derive(Debug)]
 pub(super) struct Engine {
     pub(super) me: u32,
     pub(super) epoll: Arc<OwnedFd>,
-    /// Only the listeners, for an agent that has nothing else to do.
+    /// An epoll instance with only the listeners, for an agent that has nothing else to do.
     pub(super) doors: Arc<OwnedFd>,
     pub(super) listeners: Vec<TcpListener>,
     /// Whether no connections are accepted, for lack of descriptors.
@@ -72,22 +105,22 @@ pub(super) struct Engine {
     pub(super) inbox: Inbox,
     /// A receive buffer that no connection uses.
     pub(super) spare: Box<[u8]>,
-    /// Peers for which data may wait to be sent.
+    /// Peers for which data may be waiting to be sent.
     pub(super) dirty: Vec<u32>,
     /// The time at which attempts to connect and handshakes are checked again.
     pub(super) timer: Option<Instant>,
-    /// Peers to which this rank connects or will try to connect again.
+    /// Peers to which this rank is connecting or will try to connect again.
     pub(super) dialing: Vec<u32>,
-    /// Connections on which sending has failed, of which the kernel may report no event.
+    /// Connections on which sending has failed; the kernel may report no event for them.
     pub(super) broken: Vec<u64>,
-    /// Whether something has begun that continues when a socket is ready or at a time, and the agent was not woken for
-    /// it yet.
+    /// Whether an action has begun that continues when a socket is ready or at a time, and for which the agent was not
+    /// woken yet.
     pub(super) begun: bool,
-    /// The first loss that this rank has learned of.
+    /// The first loss that this rank has detected or been informed of.
     pub(super) loss: Option<Error>,
     /// Whether this rank has announced its end.
     pub(super) goodbye_sent: bool,
-    pub(super) last_look: Instant,
+    pub(super) last_check: Instant,
     /// Number of turns.
     pub(super) turns: u32,
 }
@@ -121,7 +154,7 @@ impl Engine {
             }
         }
         if self.timer.is_some_and(|timer| Instant::now() >= timer) {
-            self.look_at_attempts();
+            self.check_attempts();
         }
         self.settle(stats);
         count > 0 || self.has_events()
@@ -135,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// Whether a connection is being made or relayed, or waits for room in the send buffer of the kernel.
+    /// Whether a connection is being made or relayed, or waits for space in the send buffer of the kernel.
     pub(super) fn is_pending(&self) -> bool {
         self.timer.is_some() || self.conns.iter().any(|(_, conn)| conn.is_blocked() || conn.is_relayed())
     }
@@ -154,7 +187,7 @@ impl Engine {
         !self.done.is_empty() || !self.inbox.packets.is_empty()
     }
 
-    /// Records that data may wait to be sent to a peer.
+    /// Records that data may be waiting to be sent to a peer.
     pub(super) fn touch(&mut self, peer: u32) {
         if self.dirty.last() != Some(&peer) {
             self.dirty.push(peer);
@@ -184,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// Receives from a connection to a peer, and processes what has arrived; returns whether anything has.
+    /// Receives from a connection to a peer, and processes the arrived data; returns whether any has arrived.
     pub(super) fn receive(&mut self, number: u64, stats: &Stats) -> bool {
         for turn in 0.. {
             let Some(conn) = self.conns.get_mut(number) else { break };
@@ -204,7 +237,7 @@ impl Engine {
             let (placed, is_full) = match unsafe { conn.receive(direct) } {
                 Ok(Some(received)) => received,
                 Ok(None) if conn.broken.is_none() => {
-                    conn.input.give_back(&mut self.spare);
+                    conn.input.return_buffer(&mut self.spare);
                     return turn > 0;
                 }
                 Ok(None) => {
@@ -227,7 +260,7 @@ impl Engine {
                     break;
                 }
             } else if !is_full || is_last && !conn.seal.as_ref().is_some_and(|seal| seal.has_record()) {
-                // The kernel reports the rest again, but not of records that were received.
+                // The kernel reports the remaining bytes again, but not those of records that were already received.
                 break;
             }
         }
@@ -244,7 +277,7 @@ impl Engine {
             self.arrived(peer, payload, placed);
         }
         let processed = self.process(peer, &mut input, stats);
-        input.give_back(&mut self.spare);
+        input.return_buffer(&mut self.spare);
         if let Some(conn) = self.conns.get_mut(number) {
             conn.input = input;
         }
@@ -287,7 +320,7 @@ impl Engine {
                 self.begun = true;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.dirty.push(to),
-            // Data that the peer has sent before it ended is received first.
+            // Data that the peer sent before it ended is received first.
             Err(e) => {
                 conn.broken = Some(e);
                 self.broken.push(number);
@@ -303,7 +336,7 @@ impl Engine {
         }
     }
 
-    /// Whether all requests are complete, and all that was sent has arrived.
+    /// Whether all requests are complete, and all sent data has arrived.
     pub(super) fn is_quiet(&self) -> bool {
         let is_flushed = |conn: &Conn| !matches!(conn.stage, Stage::Up(_)) || conn.is_flushed();
         let is_up = |peer: &Peer| !peer.is_met || peer.sends.is_empty() || matches!(peer.link, Link::Up(_));

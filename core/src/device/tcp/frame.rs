@@ -5,21 +5,24 @@
 //! 8   key        16  offset        24  length, or a value
 //! ```
 //!
-//! Requests are served in the order in which they were sent, and answered in this order, so answers carry no numbers.
-//! An operation may be several frames, of which the last has [`LAST`]: it gets one `Ack`, or a `Done` with a status,
-//! after the `Data` that it requested. If a frame of an operation fails, its later frames do nothing.
+//! Requests are served and answered in the order in which they were sent, so answers have no numbers. An operation may
+//! be several frames; the last one has [`LAST`]: it gets one `Ack`, or a `Done` with a status, after the `Data` that it
+//! requested. If a frame of an operation fails, its later frames have no effect.
 
 use crate::device::code;
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 32;
-/// Maximum payload of a write, or of a piece of the data of a read.
+/// Maximum payload, in bytes, of a write, or of a segment of the data of a read.
 pub(super) const CHUNK: usize = 256 << 10;
-/// Maximum length of a packet: a message of 16 KiB with its headers.
+/// Maximum length of a packet in bytes: a message of 16 KiB with its headers.
 pub(super) const MAX_PACKET: usize = (16 << 10) + 64;
-/// Maximum length of a piece of an accumulate: a multiple of the size of every element.
+/// Maximum length in bytes of a packet that is sent from the caller's memory: a message of 64 KiB with its headers, so
+/// that the credits of a peer suffice for several.
+pub(super) const MAX_LENT_PACKET: usize = (64 << 10) + 512;
+/// Maximum length in bytes of a segment of an accumulate: a multiple of the size of every element.
 pub(super) const PIECE: usize = 12 << 10;
-/// Maximum payload of a frame that is received whole before it is served.
+/// Maximum payload, in bytes, of a frame that is received completely before it is served.
 pub(super) const WHOLE: usize = MAX_PACKET;
 /// Maximum number of bytes of a text.
 pub(super) const TEXT: usize = 300;
@@ -65,19 +68,21 @@ kinds! {
     Accumulate = 5, LAST | RETURN;
     /// The length is the new value of the cell.
     Signal = 6, LAST | NOTIFY;
-    Packet = 7, 0;
+    /// The key is the number of bytes that have arrived from the peer, or 0: a message that ends the use of a region
+    /// also acknowledges the bytes that were sent from it.
+    Packet = 7, LAST;
     /// Data of a read, or a previous value.
     Data = 8, END;
-    /// The code is a number of operations that have succeeded; the key of this and the next ones is the number of bytes
-    /// that have arrived from the peer, or 0.
+    /// The code is a number of operations that have succeeded; the key of this and the following kinds but `News` is
+    /// that of a packet.
     Ack = 9, 0;
     /// The size is the status of an operation.
     Done = 10, 0;
-    /// The code is the number of credits of packets that the program has taken.
+    /// The code is the number of returned credits: those of packets that the program has received.
     Credit = 11, 0;
-    /// The rank in the key has left (size 0) or is lost (1); the offset is the rank that the loss is due to.
+    /// The rank in the key has left (size 0) or is lost (1); the offset is the rank that caused the loss.
     News = 12, 0;
-    /// Only acknowledges: the number of bytes that have arrived.
+    /// Only an acknowledgement: the number of bytes that have arrived.
     Received = 13, 0;
 }
 
@@ -94,7 +99,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// A header of this kind with zeros.
+    /// A header of this kind whose other fields are zero.
     pub(super) fn new(kind: Kind) -> Self {
         Self { kind, flags: 0, size: 0, code: 0, key: 0, offset: 0, len: 0 }
     }
@@ -110,7 +115,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header; `None` if it is malformed.
+    /// Parses a header; `None` if it is malformed.
     pub(super) fn read(b: &[u8; HEADER]) -> Option<Self> {
         let word = |at: usize| b[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         let header = Self {
@@ -129,17 +134,17 @@ impl Header {
         let most = match self.kind {
             Kind::Write | Kind::Data => CHUNK,
             Kind::Accumulate => PIECE,
-            Kind::Packet => MAX_PACKET,
+            Kind::Packet => MAX_LENT_PACKET,
             Kind::News => TEXT,
             Kind::CompareSwap => return matches!(self.size, 1 | 2 | 4 | 8),
             Kind::Read => return self.offset.checked_add(self.len).is_some(),
             Kind::Ack | Kind::Credit => return self.code > 0,
             Kind::FetchAdd | Kind::Signal | Kind::Done | Kind::Received => return true,
         };
-        self.len <= most as u64 && (self.kind != Kind::Accumulate || self.code != code::SWAP)
+        self.len <= most as u64 && (self.kind != Kind::Accumulate || self.code != code::COMPARE_SWAP)
     }
 
-    /// Bytes of the payload, at most [`CHUNK`].
+    /// Number of bytes of the payload, at most [`CHUNK`].
     pub(super) fn payload(&self) -> usize {
         match self.kind {
             Kind::Write | Kind::Data | Kind::Packet | Kind::News => self.len as usize,
@@ -150,8 +155,8 @@ impl Header {
         }
     }
 
-    /// Bytes of the elements that an update changes.
-    pub(super) fn updated(&self) -> usize {
+    /// Number of bytes of the elements that an update changes.
+    pub(super) fn updated_bytes(&self) -> usize {
         match self.kind {
             Kind::FetchAdd => 8,
             Kind::CompareSwap => self.size.into(),
@@ -161,7 +166,10 @@ impl Header {
 
     /// Whether the payload may be longer than [`WHOLE`], and is placed as it arrives.
     pub(super) fn is_bulk(&self) -> bool {
-        matches!(self.kind, Kind::Write | Kind::Data) && self.len > 4096
+        match self.kind {
+            Kind::Write | Kind::Data => self.len > 4096,
+            _ => self.kind == Kind::Packet && self.len > WHOLE as u64,
+        }
     }
 }
 
@@ -196,14 +204,15 @@ mod tests {
             assert_eq!(Header::read(&odd.bytes()), None, "{kind:?}");
         }
         let refused = |header: Header| assert_eq!(Header::read(&header.bytes()), None, "{header:?}");
-        for (kind, most) in [(Kind::Write, CHUNK), (Kind::Data, CHUNK), (Kind::Packet, MAX_PACKET), (Kind::News, TEXT)]
+        for (kind, most) in
+            [(Kind::Write, CHUNK), (Kind::Data, CHUNK), (Kind::Packet, MAX_LENT_PACKET), (Kind::News, TEXT)]
         {
             refused(Header { len: most as u64 + 1, ..Header::new(kind) });
             refused(Header { len: u64::MAX, ..Header::new(kind) });
         }
         refused(Header { offset: u64::MAX, len: 1, ..Header::new(Kind::Read) });
         refused(Header { size: 3, ..Header::new(Kind::CompareSwap) });
-        refused(Header { code: code::SWAP, len: 16, ..Header::new(Kind::Accumulate) });
+        refused(Header { code: code::COMPARE_SWAP, len: 16, ..Header::new(Kind::Accumulate) });
         assert!(PIECE.is_multiple_of(48));
     }
 }

@@ -1,5 +1,5 @@
-//! The handshake of a connection, and what both sides of a pair agree on in it: which of two connections is kept, and
-//! where the streams of a broken connection resume.
+//! The handshake of a connection, and the agreement of both sides of a pair on two questions: which of two connections
+//! is kept, and where the streams of a broken connection resume.
 
 use std::io;
 
@@ -50,7 +50,7 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
         if let Stage::Connecting(peer) = conn.stage {
             let connected = conn.connected();
-            // The end of a relay says nothing about the peer.
+            // The end of a connection to a relay does not mean that the peer is lost.
             if conn.ask.is_some() { connected.map_err(io::Error::other) } else { connected }?;
             conn.stage = Stage::Connected(peer);
             conn.set_blocked(&self.epoll, number, false);
@@ -103,7 +103,7 @@ impl Engine {
                     let Some(answer) = held.first().copied() else { return Ok(None) };
                     conn.input.consume(1);
                     granted(answer)?;
-                    // The target, or the next rank of the way, is at the other side now.
+                    // The target, or the next rank of the path, is at the other side from now on.
                     (conn.ask, conn.stage) = (None, Stage::Connected(peer));
                     if conn.front.is_some() {
                         self.splice(number, stats);
@@ -134,12 +134,13 @@ impl Engine {
         }
     }
 
-    /// Decides whether to accept a connection that a peer has begun; accepting it ends a connection that the peer has
-    /// given up.
+    /// Decides whether to accept a connection that a peer has begun; accepting it ends an earlier connection that the
+    /// peer has abandoned.
     fn admit(&mut self, greeting: &Greeting) -> io::Result<()> {
         let peer = greeting.from;
         let known = self.peers.get(peer as usize).ok_or(io::ErrorKind::PermissionDenied)?;
-        // The peer has given up attempts that this rank knows, and begins others only when its connection has ended.
+        // The peer has abandoned attempts with numbers that this rank has recorded, and begins others only when its
+        // connection has ended.
         let is_new = known.lost.is_none() && greeting.dials > known.dialed;
         if !is_new || matches!(known.link, Link::Dialing(_)) && peer > self.me {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -147,7 +148,7 @@ impl Engine {
         if let Link::Up(former) = known.link
             && let Some(conn) = self.conns.remove(former)
         {
-            self.reconnect(peer, conn.input, "the peer has found it broken".into());
+            self.reconnect(peer, conn.input, "the peer reported the connection as broken".into());
         }
         Ok(())
     }
@@ -181,14 +182,14 @@ impl Engine {
         }
         tracing::debug!(rank = self.me, peer, "tcp: connected");
         if !was_met {
-            self.tell_first(peer);
+            self.send_earlier_notices(peer);
         }
         self.touch(peer);
         Ok(())
     }
 
-    /// Sends a peer the notices that the others received before it was connected.
-    fn tell_first(&mut self, peer: u32) {
+    /// Sends a peer the notices that other peers received before it was connected.
+    fn send_earlier_notices(&mut self, peer: u32) {
         if self.goodbye_sent && !self.listeners.is_empty() {
             self.peers[peer as usize].send_text(departure(self.me, false, self.me), "");
         }

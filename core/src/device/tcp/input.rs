@@ -12,22 +12,29 @@ const PLACING_LEN: usize = 4 << 10;
 pub(super) const HANDSHAKE_LEN: usize = 512;
 
 /// A payload that is placed as it arrives.
-#[derive(Debug)]
 pub(super) struct Payload {
     pub(super) kind: Kind,
     pub(super) flags: u8,
-    /// The place of the next bytes of a write.
+    /// The remote address of the next bytes of a write. The offset of a packet is the number of its bytes that have
+    /// arrived.
     pub(super) key: u64,
     pub(super) offset: u64,
     pub(super) left: usize,
 }
 
+impl Payload {
+    pub(super) fn of(header: &Header) -> Self {
+        let Header { kind, flags, key, offset, .. } = *header;
+        Self { kind, flags, key, offset, left: header.payload() }
+    }
+}
+
 /// The receive buffer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Input {
     bytes: Box<[u8]>,
-    from: usize,
-    to: usize,
+    start: usize,
+    end: usize,
     pub(super) payload: Option<Payload>,
     /// Whether the last bytes belonged to such a payload.
     pub(super) is_bulky: bool,
@@ -40,7 +47,7 @@ impl Input {
         Self { bytes: vec![0; len].into(), ..Self::default() }
     }
 
-    /// Takes `spare` as the buffer unless a buffer is in use.
+    /// Uses `spare` as the buffer unless a buffer is in use.
     pub(super) fn lend(&mut self, spare: &mut Box<[u8]>) {
         if self.bytes.is_empty() {
             self.bytes = std::mem::take(spare);
@@ -50,9 +57,9 @@ impl Input {
         }
     }
 
-    /// Gives the buffer back to `spare` unless it has bytes.
-    pub(super) fn give_back(&mut self, spare: &mut Box<[u8]>) {
-        if self.from == self.to && !self.bytes.is_empty() {
+    /// Returns the buffer to `spare` if it is empty.
+    pub(super) fn return_buffer(&mut self, spare: &mut Box<[u8]>) {
+        if self.start == self.end && !self.bytes.is_empty() {
             *spare = std::mem::take(&mut self.bytes);
         }
     }
@@ -64,28 +71,29 @@ impl Input {
         self.arrived(early.len());
     }
 
-    /// The bytes that have arrived and are not consumed.
+    /// The bytes that have arrived and were not consumed.
     pub(super) fn held(&self) -> &[u8] {
-        &self.bytes[self.from..self.to]
+        &self.bytes[self.start..self.end]
     }
 
     pub(super) fn consume(&mut self, len: usize) {
-        self.from += len;
-        if self.from == self.to {
-            (self.from, self.to) = (0, 0);
+        self.start += len;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
         }
     }
 
-    /// The free part of the buffer: after the header of a frame that is received whole, there is room for the rest.
+    /// The free part of the buffer: after the header of a frame that is received completely, there is space for its
+    /// payload.
     pub(super) fn free(&mut self) -> &mut [u8] {
-        if self.bytes.len() - self.to < WHOLE + HEADER && self.from > 0 {
-            self.bytes.copy_within(self.from..self.to, 0);
-            (self.from, self.to) = (0, self.to - self.from);
+        if self.bytes.len() - self.end < WHOLE + HEADER && self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
-        &mut self.bytes[self.to..]
+        &mut self.bytes[self.end..]
     }
 
-    /// The free part that one receive fills.
+    /// The part of the free space that one receive fills.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let most = if self.is_bulky { PLACING_LEN } else { LEN };
         let free = self.free();
@@ -93,16 +101,16 @@ impl Input {
         &mut free[..len]
     }
 
-    /// Counts bytes as arrived that were written to the free part.
+    /// Counts bytes that were written to the free part as arrived.
     pub(super) fn arrived(&mut self, len: usize) {
-        self.to += len;
+        self.end += len;
         self.total += len as u64;
     }
 
     /// The next frame: its header, and whether its whole payload has arrived. `None` if the header has not arrived.
     pub(super) fn frame(&self) -> Option<Result<(Header, bool), &'static str>> {
         let held = self.held();
-        let header = Header::read(held.first_chunk()?).ok_or("a malformed header");
+        let header = Header::read(held.first_chunk()?).ok_or("the peer sent a malformed header");
         Some(header.map(|header| (header, held.len() - HEADER >= header.payload())))
     }
 
@@ -119,7 +127,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A stream of frames is read the same however it is cut, and arbitrary bytes end in an error or a wait.
+        /// A stream of frames is parsed in the same way however it is divided, and arbitrary bytes end in an error or a
+        /// wait.
         #[test]
         fn frames_are_read_however_they_arrive(
             lens in prop::collection::vec(0usize..WHOLE, 1..30),

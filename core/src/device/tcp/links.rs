@@ -1,14 +1,15 @@
-//! Connections: their start on first use, by either side, and their end; ranks that are lost or have left.
+//! Connections: how either side makes them on first use, and how they end; ranks that are lost or have left.
 //!
 //! If both ranks of a pair connect at the same time, the connection that the lower rank has begun is kept: a rank
-//! refuses a higher rank while it connects itself, and gives up its own attempt when it accepts a lower rank. An
-//! attempt that is refused is made again until the limit of silence, unless the other side has connected.
+//! refuses a higher rank while it is connecting itself, and abandons its own attempt when it accepts a lower rank. A
+//! refused attempt is repeated until the silence limit, unless the other side has connected.
 //!
-//! A connection that breaks is re-established, and what the peer has not received is sent again (see `send_buffer`). The peer is lost if
-//! nothing listens any more, or if that takes longer than the limit of silence.
+//! A broken connection is re-established, and the bytes that the peer has not received are retransmitted (see
+//! `send_buffer`). The peer is lost if connections to it are refused, or if re-establishing takes longer than the
+//! silence limit.
 //!
-//! A rank watches the next rank that has not left, by a connection to it, and passes on what it learns of others. So
-//! all ranks learn of a rank that ends, and why, even those without a connection to it.
+//! A rank watches the next rank that has not left, by a connection to it, and forwards reports about other ranks. So
+//! all ranks are informed of a rank that ends, with the reason, even those without a connection to it.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,22 +29,22 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Time limit of the first message of a connection that was accepted.
 pub(super) const FIRST: Duration = Duration::from_secs(5);
-/// Maximum number of connections whose other side has not authenticated itself; beyond it, a new connection ends
-/// another one.
+/// Maximum number of connections whose other side has not authenticated itself; beyond it, a new connection closes an
+/// old one.
 const MAX_UNAUTHENTICATED: usize = 256;
 /// Maximum number of connections that a turn accepts from one listener.
 const ACCEPTS: usize = 16;
 /// Delay of the next attempt to connect, per failed attempt.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// Interval between two checks of the acknowledgements of all connections.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(super) fn error(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
         Error::new(kind, operation).rank(self.me).peer(peer).device("tcp")
     }
 
-    /// Accepts connections that wait.
+    /// Accepts pending connections.
     pub(super) fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTS {
             let Some(listener) = self.listeners.get(listener) else { return };
@@ -52,7 +53,7 @@ impl Engine {
                 Err(e) if is_short(&e) => {
                     tracing::warn!(rank = self.me, "tcp: no connection is accepted: {e}; raise `ulimit -n`");
                     self.pause(true);
-                    return self.arm_timer(LOOK);
+                    return self.arm_timer(CHECK_INTERVAL);
                 }
                 Err(_) => return,
             };
@@ -70,8 +71,8 @@ impl Engine {
         self.conns.iter().filter(|(_, conn)| matches!(conn.stage, Stage::Accepted(_)))
     }
 
-    /// Ends a connection if too many are not authenticated: the oldest one of the host that has most of them, so that a
-    /// host cannot push out the ranks of others.
+    /// Closes a connection if too many are not authenticated: the oldest one of the host with the most of them, so that
+    /// one host cannot displace the ranks of others.
     fn make_room(&mut self) {
         if self.unauthenticated().count() < MAX_UNAUTHENTICATED {
             return;
@@ -96,7 +97,7 @@ impl Engine {
         Ok(number)
     }
 
-    /// Makes sure that attempts and handshakes are checked after this time at the latest.
+    /// Makes sure that attempts and handshakes are checked within this time.
     pub(super) fn arm_timer(&mut self, time: Duration) {
         let at = Instant::now() + time;
         self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
@@ -116,7 +117,7 @@ impl Engine {
     }
 
     /// Continues attempts, and ends handshakes that take too long.
-    pub(super) fn look_at_attempts(&mut self) {
+    pub(super) fn check_attempts(&mut self) {
         self.timer = None;
         let now = Instant::now();
         if self.is_paused {
@@ -130,7 +131,7 @@ impl Engine {
             }
         }
         self.continue_attempts();
-        self.look_at_relays();
+        self.check_relays();
     }
 
     /// Handles the end of a connection to a peer.
@@ -144,15 +145,15 @@ impl Engine {
         if e.kind() == io::ErrorKind::InvalidData {
             let error = self
                 .error(ErrorKind::Protocol, "receive from a peer", peer)
-                .cause("its connection delivered bytes that it had not encrypted")
-                .remedy("find out what changes packets between the hosts");
+                .cause("the connection delivered bytes that fail authentication")
+                .remedy("check for devices between the hosts that modify packets");
             return self.connection_lost(peer, error);
         }
         if self.peers[peer as usize].left || self.goodbye_sent {
             let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
             return self.connection_lost(
                 peer,
-                error.cause(format!("its connection ended after one of the two ranks had left: {e}")),
+                error.cause(format!("the connection ended after one of the two ranks had left the job: {e}")),
             );
         }
         self.reconnect(peer, conn.input, e.to_string());
@@ -187,13 +188,13 @@ impl Engine {
             self.loss.get_or_insert_with(|| error.again());
         }
         self.peers[peer as usize].lost = Some(error);
-        self.tell_all(None, departure(peer, true, blamed), cut(&why));
+        self.notify_all(None, departure(peer, true, blamed), cut(&why));
     }
 
     /// Ends all communication with a peer that another device reaches.
     pub(super) fn give_up(&mut self, peer: u32) {
         let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
-        let error = error.cause("both ranks communicate by another device");
+        let error = error.cause("both ranks have switched to another device");
         let state = &mut self.peers[peer as usize];
         state.is_given_up = true;
         if let Link::Up(number) | Link::Dialing(number) = std::mem::take(&mut state.link) {
@@ -208,8 +209,8 @@ impl Engine {
         self.loss = lost.filter(counts).map(|(_, error)| error.again()).next();
     }
 
-    /// Tells all peers to which there has been a connection, except one.
-    fn tell_all(&mut self, except: Option<u32>, news: Header, text: &str) {
+    /// Sends a report to all peers to which there has been a connection, except one.
+    fn notify_all(&mut self, except: Option<u32>, news: Header, text: &str) {
         for peer in (0..self.peers.len() as u32).filter(|peer| Some(*peer) != except) {
             if self.peers[peer as usize].is_met {
                 self.peers[peer as usize].send_text(news, text);
@@ -219,7 +220,7 @@ impl Engine {
     }
 
     /// Handles a peer's report about a rank.
-    pub(super) fn learn(&mut self, from: u32, header: &Header, text: &[u8]) {
+    pub(super) fn receive_report(&mut self, from: u32, header: &Header, text: &[u8]) {
         let Some(rank) = u32::try_from(header.key).ok().filter(|rank| *rank < self.peers.len() as u32) else { return };
         let state = &mut self.peers[rank as usize];
         if rank == self.me || state.left || state.lost.is_some() {
@@ -228,22 +229,22 @@ impl Engine {
         let text = String::from_utf8_lossy(text);
         if header.size == 0 {
             state.left = true;
-            return self.tell_all(Some(from), *header, "");
+            return self.notify_all(Some(from), *header, "");
         }
         let blamed = u32::try_from(header.offset).ok();
         let blamed = blamed.filter(|b| *b < self.peers.len() as u32 && *b != self.me).unwrap_or(rank);
         let cause = match blamed == rank {
             true => text.into_owned(),
-            false => format!("rank {rank} needed it and has ended too: {text}"),
+            false => format!("rank {rank} reported the loss and has ended too: {text}"),
         };
         let error = self.error(ErrorKind::PeerLost, "check the other ranks", blamed).cause(cause);
         self.lose(rank, error);
     }
 
-    /// Watches the next rank that has not left, and looks for peers whose hosts are silent.
+    /// Watches the next rank that has not left, and checks for peers whose hosts are silent.
     ///
     /// # Errors
-    /// The first loss that this rank has learned of.
+    /// The first loss that this rank has detected or been informed of.
     pub(super) fn watch(&mut self) -> Result<()> {
         if let Some(e) = &self.loss {
             return Err(e.again().rank(self.me));
@@ -254,15 +255,15 @@ impl Engine {
         {
             self.dial(next);
         }
-        if self.last_look.elapsed() >= LOOK {
-            self.last_look = Instant::now();
+        if self.last_check.elapsed() >= CHECK_INTERVAL {
+            self.last_check = Instant::now();
             let is_watched = |conn: &Conn| match conn.stage {
                 Stage::Accepted(_) | Stage::Connecting(_) => false,
                 _ => !conn.is_relayed(),
             };
             let silent = self.conns.iter().filter(|(_, conn)| is_watched(conn) && conn.is_silent(self.silence));
             for number in silent.map(|(number, _)| number).collect::<Vec<_>>() {
-                self.silent(number);
+                self.end_silent(number);
             }
         }
         self.loss.as_ref().map_or(Ok(()), |e| Err(e.again().rank(self.me)))
@@ -285,15 +286,15 @@ impl Engine {
             return;
         }
         let left = departure(self.me, false, self.me);
-        self.tell_all(None, left, "");
+        self.notify_all(None, left, "");
         if early {
-            self.tell_neighbors(left, "");
+            self.notify_neighbors(left, "");
         }
         self.flush();
     }
 
-    /// Informs the ranks before and after this one, and connects to them for that.
-    fn tell_neighbors(&mut self, news: Header, text: &str) {
+    /// Informs the previous and the next rank, to which it connects if necessary.
+    fn notify_neighbors(&mut self, news: Header, text: &str) {
         for neighbor in self.neighbors().into_iter().flatten() {
             let peer = &mut self.peers[neighbor as usize];
             if !peer.is_met && peer.lost.is_none() {
@@ -313,8 +314,8 @@ impl Engine {
         if !std::mem::replace(&mut self.goodbye_sent, true) {
             let blamed = self.loss.as_ref().and_then(Error::blamed_number).unwrap_or(self.me);
             let why = self.loss.as_ref().map_or_else(|| why.to_owned(), Error::reason);
-            self.tell_all(None, departure(self.me, true, blamed), cut(&why));
-            self.tell_neighbors(departure(self.me, true, blamed), cut(&why));
+            self.notify_all(None, departure(self.me, true, blamed), cut(&why));
+            self.notify_neighbors(departure(self.me, true, blamed), cut(&why));
             self.flush();
         }
         self.listeners.clear();
@@ -344,12 +345,12 @@ impl Engine {
     }
 }
 
-/// Whether this process, or its host, has no descriptors or no memory for a socket.
+/// Whether the error means that this process, or its host, has no descriptors or no memory for a socket.
 pub(super) fn is_short(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// A frame that reports that a rank has left, or that it is lost due to another one.
+/// A frame that reports that a rank has left, or that it is lost because of another rank.
 pub(super) fn departure(rank: u32, lost: bool, blamed: u32) -> Header {
     Header { size: u16::from(lost), key: rank.into(), offset: blamed.into(), ..Header::new(Kind::News) }
 }

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The regions of this rank that peers access, and the operations of the target's processor on them. Keys, offsets and
-//! lengths come from peers.
+//! lengths come from peers and are untrusted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::memory::copy;
 use crate::memory::keys::{Exposed, Exposures};
 
 /// The regions of a rank.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Memory(pub(super) Exposures);
 
 impl Memory {
@@ -49,7 +49,7 @@ impl Memory {
         })
     }
 
-    /// Sets a cell. An owner that sees the value also sees everything that was written before.
+    /// Sets a cell. An owner that reads the value also sees all earlier writes.
     pub(super) fn signal(&self, place: (u64, u64), value: u64) -> Result<(), ErrorKind> {
         self.at(place, 8, |p, _| {
             if !p.addr().is_multiple_of(8) {
@@ -62,7 +62,7 @@ impl Memory {
         })
     }
 
-    /// Makes an update of this rank.
+    /// Executes an update of this rank.
     ///
     /// # Safety
     /// Its local pointers are valid.
@@ -71,21 +71,21 @@ impl Memory {
         self.at(place, update.len, |p, region| unsafe { update.apply(region.accumulate, p) })
     }
 
-    /// Makes the update that a frame of a peer requests; the previous values go to `old` if it is not empty.
+    /// Executes the update that a frame of a peer requests; the previous values go to `old` if it is not empty.
     ///
-    /// # Panics If the payload is shorter than the frame says, or if the length of `old` is neither 0 nor that of the
-    /// update.
+    /// # Panics
+    /// If the payload is shorter than the frame says, or if the length of `old` is neither 0 nor that of the update.
     pub(super) fn serve(&self, header: &Header, payload: &[u8], old: &mut [u8]) -> Result<(), ErrorKind> {
-        let len = header.updated();
+        let len = header.updated_bytes();
         assert!(payload.len() >= header.payload() && (old.is_empty() || old.len() == len));
         let change = match header.kind {
             Kind::FetchAdd => Change::Add(header.len),
-            Kind::CompareSwap => Change::of(code::SWAP, payload),
+            Kind::CompareSwap => Change::of(code::COMPARE_SWAP, payload),
             _ => Change::Accumulate { code: header.code, operand: payload.as_ptr() },
         };
         let old = if old.is_empty() { std::ptr::null_mut() } else { old.as_mut_ptr() };
         let (at, place) = (Place { region: header.key, offset: 0 }, (header.key, header.offset));
-        // SAFETY: both buffers are as long as was checked.
+        // SAFETY: the lengths of both buffers were checked.
         unsafe { self.update(place, &Update { change, at, len, old }) }
     }
 }

@@ -1,17 +1,16 @@
 #![allow(unsafe_code)]
-//! The tcp device, for ranks connected by any network that carries TCP, and for ranks of one host.
+//! The tcp device, for ranks connected by any TCP/IP network, and for ranks of one host.
 //!
-//! Operations travel as frames over one connection for each pair of ranks, made on first use and authenticated by a
-//! secret of the job. The target's processor carries them out: the rank itself whenever it is inside the runtime, and
-//! its agent thread while it computes. Long data is sent from and received to the program's memory without a copy;
-//! short frames share system calls. All frames of a pair stay in order, so a signal is set after everything that was
-//! posted before it. An operation is complete when the target has acknowledged it.
+//! Operations are sent as frames over one connection for each pair of ranks, made on first use and authenticated by a
+//! secret of the job. The target's processor executes them: the rank itself whenever it is inside the runtime, and its
+//! agent thread while it computes. Long data is sent from and received to the program's memory without a copy; short
+//! frames share system calls. All frames of a pair stay in order, so a signal is set after everything that was posted
+//! before it. An operation is complete when the target has acknowledged it.
 //!
-//! A connection that breaks is re-established, and everything that was not acknowledged is sent again: every frame is
-//! carried out exactly once. The peer is lost if that takes longer than the limit of silence, or if its process has
-//! ended.
+//! A broken connection is re-established, and all unacknowledged bytes are retransmitted: every frame is executed
+//! exactly once. The peer is lost if that takes longer than the silence limit, or if its process has ended.
 //!
-//! Ranks without a common network communicate over a rank that passes their bytes on (see `relay`).
+//! Ranks without a common network communicate over a rank that relays their bytes (see `relay`).
 //!
 //! Without encryption only the start of a connection is authenticated: an attacker who can change packets on the
 //! network can read and write the memory that ranks expose. The secret is as private as the launcher's key-value
@@ -70,7 +69,7 @@ use agent::{Agent, Shared};
 use engine::{Engine, Inbox};
 use secret::SECRET;
 
-/// Minimum block length for which requests with a range for each block are better than packing.
+/// Minimum block length, in bytes, for which requests with a range for each block are better than packing.
 const LISTS: u64 = 512;
 /// Time for which a rank that ends waits until its last bytes have arrived.
 const LINGER: Duration = Duration::from_millis(300);
@@ -81,12 +80,11 @@ struct Import {
     peer: u32,
     key: u64,
     len: usize,
-    /// The lowest bits of its address.
+    /// The lowest bits of the region's address.
     align: u8,
 }
 
 /// The tcp device of one rank. The agent ends first.
-#[derive(Debug)]
 pub(crate) struct TcpDevice {
     agent: RefCell<Option<Agent>>,
     shared: Arc<Shared>,
@@ -115,17 +113,20 @@ impl TcpDevice {
         Ok(())
     }
 
-    /// Hands unfinished work to the agent, since this rank may compute from now on.
-    fn hand_on(&self, engine: &mut Engine) {
+    /// Passes unfinished work to the agent, since this rank may compute from now on.
+    fn pass_to_agent(&self, engine: &mut Engine) {
         if std::mem::take(&mut engine.begun) {
             if let Err(e) = self.start_agent() {
-                tracing::warn!("connections are made only while this rank is inside the runtime: {e}");
+                tracing::warn!(
+                    "the agent thread could not start, so connections are made only while this rank is inside the \
+                     runtime: {e}"
+                );
             }
             self.shared.ring();
         }
     }
 
-    /// A checksum that reveals changed fields of a key of rank `of`, and keys of other jobs. It is the same function in
+    /// A checksum that detects changed fields of a key of rank `of`, and keys of other jobs. It is the same function in
     /// every build.
     fn seal(&self, of: u32, key: u64, len: u64, align: u8) -> u64 {
         let secret =
@@ -136,7 +137,7 @@ impl TcpDevice {
         })
     }
 
-    /// Reads a key of rank `of`.
+    /// Parses a key of rank `of`.
     fn read_key(&self, of: u32, bytes: &[u8]) -> Option<Import> {
         let mut r = Reader::new(bytes);
         let (key, len, align, seal) = (r.u64()?, r.u64()?, r.u8()?, r.u64()?);
@@ -148,12 +149,13 @@ impl TcpDevice {
     fn has_events(&self) -> bool {
         let mut engine = self.shared.lock();
         engine.flush();
-        self.hand_on(&mut engine);
+        self.pass_to_agent(&mut engine);
         engine.has_events() || !self.done.borrow().is_empty()
     }
 }
 
-// SAFETY: it maps no memory of peers; what it allocates lives until the release, and frames go to the blocks of their requests.
+// SAFETY: the device maps no memory of peers; the memory that it allocates lives until the release, and frames are
+// placed only in the blocks of their requests.
 unsafe impl Device for TcpDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -229,25 +231,23 @@ unsafe impl Device for TcpDevice {
             let mut engine = self.shared.lock();
             self.shared.count_poll();
             let any = engine.turn(&self.stats);
-            self.hand_on(&mut engine);
+            self.pass_to_agent(&mut engine);
             std::mem::swap(&mut *inbox, &mut engine.inbox);
             self.done.borrow_mut().append(&mut engine.done);
             any
         };
         let count = self.done.borrow().len();
-        let mut at = 0;
-        for (source, len) in &inbox.packets {
-            sink(Event::Packet { source: *source, bytes: &inbox.bytes[at..at + len] });
-            at += len;
+        for packet in &inbox.packets {
+            sink(Event::Packet { source: packet.source, bytes: inbox.bytes_of(packet) });
         }
         if !inbox.packets.is_empty() {
             let mut engine = self.shared.lock();
-            for (source, len) in inbox.packets.iter().filter(|(source, _)| *source != self.me) {
-                engine.peers[*source as usize].took(*len);
-                engine.touch(*source);
+            for packet in inbox.packets.iter().filter(|packet| packet.source != self.me) {
+                engine.peers[packet.source as usize].count_received(packet.len);
+                engine.touch(packet.source);
             }
             engine.flush();
-            self.hand_on(&mut engine);
+            self.pass_to_agent(&mut engine);
         }
         for _ in 0..count {
             // A handler may have cancelled the operation.
@@ -262,7 +262,7 @@ unsafe impl Device for TcpDevice {
         match sleep_by {
             Sleep::Elsewhere(waker) => {
                 if let Err(e) = self.start_agent() {
-                    tracing::warn!("futures of this rank are polled, not woken: {e}");
+                    tracing::warn!("futures of this rank are polled instead of woken: {e}");
                     return true;
                 }
                 self.shared.sleep_elsewhere(waker);
@@ -307,7 +307,7 @@ unsafe impl Device for TcpDevice {
         engine.turn(&self.stats);
         let watched = engine.watch();
         engine.flush();
-        self.hand_on(&mut engine);
+        self.pass_to_agent(&mut engine);
         watched.map(|()| None)
     }
 
@@ -321,7 +321,7 @@ unsafe impl Device for TcpDevice {
         if how == Leave::Lost {
             if self.left.get().is_none() {
                 self.left.set(Some(how));
-                engine.announce_loss("it ended without leaving the job");
+                engine.announce_loss("the peer ended without leaving the job");
             }
             return Ok(true);
         }
@@ -331,7 +331,7 @@ unsafe impl Device for TcpDevice {
         }
         self.left.set(Some(how));
         engine.announce_leave(how == Leave::Early);
-        self.hand_on(&mut engine);
+        self.pass_to_agent(&mut engine);
         Ok(engine.is_quiet())
     }
 }
@@ -355,13 +355,13 @@ impl Drop for TcpDevice {
         }
         engine.close();
         // Other ranks still use connections that this rank relays. Ranks that end close their own connections first, so
-        // all ranks come to an end.
+        // all ranks terminate.
         let end = Instant::now() + engine.silence;
         while has_left && engine.relays() > 0 && Instant::now() < end {
             engine.turn(&self.stats);
             sleep(&[self.shared.epoll.as_fd()], LINGER / 30);
         }
-        // Wakers may live on; the sockets and the uses of memory end here.
+        // Wakers may outlive this call; the sockets and the uses of memory end here.
         engine.conns = Slots::default();
         (0..self.size as usize).for_each(|peer| _ = engine.peers[peer].end());
         self.owned.borrow().keys().for_each(|key| _ = engine.memory.0.remove(*key));

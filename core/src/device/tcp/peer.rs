@@ -4,11 +4,11 @@
 //!
 //! Memory is bounded at both ends without ever leaving a connection unread, so that an operation never waits for the
 //! program of its target, and two ranks that send to each other cannot block each other:
-//! - a packet needs credits according to its length, which come back when the program has taken it;
-//! - operations in progress, and bytes that answers to them take at the target, are limited at the origin
-//!   ([`MAX_OPEN`], [`MAX_OWED`]);
-//! - requests that wait for such a limit, or for room in the send buffer, wait in a queue of their own, so that answers
-//!   pass them.
+//! - a packet needs credits according to its length, which are returned when the program has received it;
+//! - the number of operations in progress, and the bytes that answers to them occupy at the target, are limited at the
+//!   origin ([`MAX_OPEN`], [`MAX_OWED`]);
+//! - requests that wait for such a limit, or for space in the send buffer, wait in a separate queue, so that answers
+//!   overtake them.
 //!
 //! A peer that exceeds a limit breaks the protocol.
 
@@ -26,11 +26,11 @@ use crate::device::{Block, Range, code, target};
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 
-/// Maximum credits of packets that the program has not taken; see [`cost`].
+/// Maximum credits of packets that the program has not received; see [`cost`].
 pub(super) const CREDITS: usize = 128;
 /// Maximum number of operations in progress to one peer.
 pub(super) const MAX_OPEN: usize = 1024;
-/// Maximum number of bytes that answers in progress take at the target; see [`ASKED`].
+/// Maximum number of bytes that answers in progress occupy at the target; see [`ASKED`].
 pub(super) const MAX_OWED: usize = 256 << 10;
 /// Bytes of a packet per further credit.
 const PER_CREDIT: usize = 2048;
@@ -41,8 +41,8 @@ const MAX_WAITING: usize = 64;
 /// Maximum length in bytes of operations that are copied to the buffer.
 const COPIED: usize = 8 << 10;
 
-/// Number of bytes after which their arrival is acknowledged if no answer does so. Payloads that the sender does not
-/// copy count a sixteenth.
+/// Number of bytes after which their arrival is acknowledged if no answer does so. A payload that the sender does not
+/// copy counts one sixteenth.
 const ACK_EVERY_BYTES: usize = 64 << 10;
 
 /// The credits that a packet of `len` bytes needs.
@@ -51,19 +51,19 @@ pub(super) fn cost(len: usize) -> usize {
 }
 
 /// An operation that the peer has not answered.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Awaited {
     /// `None` if it was cancelled.
     id: Option<u64>,
     name: &'static str,
     into: Cursor,
-    /// Bytes of data that have not arrived.
+    /// Number of bytes of data that have not arrived.
     expects: usize,
     owed: usize,
-    /// Whether the target keeps the data that it owes.
+    /// Whether the target buffers the data of its answer.
     is_kept: bool,
-    /// The position in the stream that the peer must have reached when it answers, since memory of the caller is sent
-    /// before it; the maximum position while frames are still to be made.
+    /// The position in the stream that the peer must have acknowledged when it answers, since memory of the caller is
+    /// sent before it; `u64::MAX` while frames are still to be made.
     until: u64,
     /// The signal that is sent when the data has arrived.
     notify: Option<Header>,
@@ -82,7 +82,7 @@ pub(super) enum Link {
 }
 
 /// The state of a peer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Peer {
     pub(super) requests: Queue,
     pub(super) replies: Queue,
@@ -91,16 +91,16 @@ pub(super) struct Peer {
     first: u64,
     owed: usize,
     credits: usize,
-    /// Credits of the peer's packets that the program has not taken, and of those that it has taken but that are not
-    /// yet returned to the peer.
+    /// Credits of the peer's packets that the program has not received, and of those that it has received but that are
+    /// not yet returned to the peer.
     held: usize,
     taken: usize,
-    /// Operations of the peer that have succeeded and are not acknowledged.
+    /// Number of operations of the peer that have succeeded and are not acknowledged.
     acks: u32,
     /// The failure of the operation of the peer that is being served.
     failed: Option<ErrorKind>,
     pub(super) link: Link,
-    /// When the first of the failed attempts to connect began, and the number of rounds of attempts.
+    /// The time at which the first of the failed attempts to connect began, and the number of rounds of attempts.
     pub(super) dialing_since: Option<(Instant, u32)>,
     pub(super) round: Round,
     pub(super) left: bool,
@@ -113,11 +113,13 @@ pub(super) struct Peer {
     unacked: usize,
     /// The part of a frame that had arrived when its connection broke.
     pub(super) input: Option<Input>,
-    /// Why the last connection has broken.
+    /// A packet of the peer that is placed as it arrives.
+    pub(super) arriving: Vec<u8>,
+    /// The reason why the last connection has broken.
     pub(super) broken: Option<String>,
-    /// Whether there has been a connection. One that breaks is re-established until the peer has left or is lost.
+    /// Whether there has been a connection. A broken one is re-established until the peer has left or is lost.
     pub(super) is_met: bool,
-    /// Number of attempts of this rank to connect, and of those of the peer that were accepted or given up.
+    /// Number of attempts of this rank to connect, and number of the peer's attempts that were accepted or abandoned.
     pub(super) dials: u32,
     pub(super) dialed: u32,
 }
@@ -195,7 +197,7 @@ impl Peer {
         }
     }
 
-    fn owes(&mut self, serial: u64, owed: usize) {
+    fn add_owed(&mut self, serial: u64, owed: usize) {
         self.owed += owed;
         if let Some(awaited) = self.awaited(serial) {
             awaited.owed += owed;
@@ -206,7 +208,7 @@ impl Peer {
         self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize)
     }
 
-    /// Queues the last operation, whose frames are made when there is room.
+    /// Queues the last operation, whose frames are made when there is space in the send buffer.
     fn queue_operation(&mut self, item: Item) {
         if let Some(awaited) = self.awaiting.back_mut() {
             awaited.until = u64::MAX;
@@ -248,22 +250,22 @@ impl Peer {
                 let Range { offset, len } = ranges.first().copied().unwrap_or(Range { offset: 0, len: 0 });
                 let (offset, len) = (offset as u64, len as u64);
                 self.frame(Header { flags: LAST, key: call.key, offset, len, ..Header::new(Kind::Read) }, &[]);
-                self.owes(serial, ASKED);
+                self.add_owed(serial, ASKED);
             }
             _ => self.queue_operation(Item::Reads(Reads::new(serial, call.key, ranges.to_vec()))),
         }
     }
 
-    /// Adds a request of one frame. The answer is the previous value, which goes to `old` unless it is null.
+    /// Adds a request of one frame. The answer is the previous value, which goes to `old` unless that is null.
     pub(super) fn word(&mut self, call: &Call, header: Header, payload: &[u8], old: *mut u8, len: usize) {
         let into = [Block { base: old, len }];
         let serial = self.expect(call, if old.is_null() { &[] } else { &into }, len);
-        self.owes(serial, ASKED);
+        self.add_owed(serial, ASKED);
         self.frame(Header { flags: call.last(), key: call.key, ..header }, payload);
         self.notify(call);
     }
 
-    /// Accumulates `len` bytes; the previous values go to `old` unless it is null.
+    /// Accumulates `len` bytes; the previous values go to `old` unless that is null.
     ///
     /// # Safety
     /// The operand, as long as the code needs, stays valid until the operation is complete.
@@ -283,7 +285,7 @@ impl Peer {
                 // SAFETY: valid by the contract.
                 unsafe { copy::gather(&header.bytes(), &operand, bytes) };
             });
-            self.owes(serial, if returns > 0 { ASKED + returns } else { 0 });
+            self.add_owed(serial, if returns > 0 { ASKED + returns } else { 0 });
         } else {
             self.queue_operation(Item::Chunks(Chunks::new(serial, header, &operand, &[at])));
         }
@@ -294,7 +296,7 @@ impl Peer {
         self.frame(Header { key, offset: offset as u64, len: value, ..Header::new(Kind::Signal) }, &[]);
     }
 
-    /// Sends a packet; returns whether there was room for it.
+    /// Sends a packet; returns whether there was queue space for it.
     ///
     /// # Safety
     /// The blocks are valid.
@@ -303,7 +305,7 @@ impl Peer {
             return false;
         }
         self.credits -= cost(len);
-        let frame = Header { len: len as u64, ..Header::new(Kind::Packet) };
+        let frame = Header { key: self.received, len: len as u64, ..Header::new(Kind::Packet) };
         self.requests.fill(&mut self.sends, |bytes| {
             bytes.extend(frame.bytes());
             bytes.extend(header);
@@ -313,14 +315,37 @@ impl Peer {
         true
     }
 
-    /// Records a packet of the peer.
-    pub(super) fn holds(&mut self, len: usize) -> Result<(), &'static str> {
-        self.held += cost(len);
-        if self.held > CREDITS { Err("more packets than it had credits") } else { Ok(()) }
+    /// Sends a packet, and its body from the caller's memory; returns whether it was added to the stream. It is an
+    /// operation, which the peer acknowledges.
+    ///
+    /// # Safety
+    /// The blocks stay valid until the operation is complete.
+    pub(super) unsafe fn lend(&mut self, call: &Call, header: &[u8], body: &[Block], len: usize) -> bool {
+        if self.credits < cost(len) || self.is_full() || !self.requests.is_empty() || !self.sends.has_room() {
+            return false;
+        }
+        self.credits -= cost(len);
+        let serial = self.expect(call, &[], 0);
+        let frame = Header { flags: LAST, key: self.received, len: len as u64, ..Header::new(Kind::Packet) };
+        self.sends.fill(|bytes| {
+            bytes.extend(frame.bytes());
+            bytes.extend(header);
+        });
+        body.iter().filter(|block| block.len > 0).for_each(|b| self.sends.lend(Lender::Operation(serial), *b));
+        if let Some(awaited) = self.awaiting.back_mut() {
+            awaited.until = self.sends.end();
+        }
+        true
     }
 
-    /// Records that the program has taken a packet of this peer.
-    pub(super) fn took(&mut self, len: usize) {
+    /// Records a packet of the peer.
+    pub(super) fn count_queued(&mut self, len: usize) -> Result<(), &'static str> {
+        self.held += cost(len);
+        if self.held > CREDITS { Err("the peer sent more packets than it had credits for") } else { Ok(()) }
+    }
+
+    /// Records that the program has received a packet of this peer.
+    pub(super) fn count_received(&mut self, len: usize) {
         self.held -= cost(len);
         self.taken += cost(len);
         // A peer that has left gets no credits.
@@ -350,7 +375,7 @@ impl Peer {
     /// Adds credits that the peer has returned.
     pub(super) fn credit(&mut self, count: u32) -> Result<(), &'static str> {
         self.credits += count as usize;
-        if self.credits > CREDITS { Err("credits for packets that were not sent") } else { Ok(()) }
+        if self.credits > CREDITS { Err("the peer returned credits for packets that were not sent") } else { Ok(()) }
     }
 
     /// Sends the peer a report about a rank.
@@ -375,7 +400,7 @@ impl Peer {
         self.failed.is_some()
     }
 
-    /// Ends a frame of an operation of the peer; returns whether the operation is over.
+    /// Ends a frame of an operation of the peer; returns whether the operation has ended.
     pub(super) fn served(&mut self, flags: u8, result: Result<(), ErrorKind>) -> bool {
         if let Err(kind) = result {
             self.failed.get_or_insert(kind);
@@ -401,7 +426,7 @@ impl Peer {
         }
     }
 
-    /// Whether the peer has made this rank keep more answers than allowed.
+    /// Whether the peer's requests make this rank buffer more answers than allowed.
     pub(super) fn exceeds_reply_limit(&self) -> bool {
         self.replies.len() > MAX_OPEN + 2 * MAX_OWED / ASKED
             || self.replies.buffered > 4 << 20
@@ -418,8 +443,8 @@ impl Peer {
     /// Records a frame of data.
     pub(super) fn data_begins(&mut self, header: &Header) -> Result<(), &'static str> {
         let len = header.len as usize;
-        let front = self.awaiting.front_mut().ok_or("data that was not requested")?;
-        front.expects = front.expects.checked_sub(len).ok_or("more data than was requested")?;
+        let front = self.awaiting.front_mut().ok_or("the peer sent data that was not requested")?;
+        front.expects = front.expects.checked_sub(len).ok_or("the peer sent more data than was requested")?;
         let ends = header.flags & super::frame::END > 0;
         let paid = if ends { ASKED } else { 0 } + if front.is_kept { len } else { 0 };
         let paid = paid.min(front.owed);
@@ -458,12 +483,12 @@ impl Peer {
         &mut self,
         result: Result<(), ErrorKind>,
     ) -> Result<Option<(u64, Result<(), Error>)>, &'static str> {
-        let front = self.awaiting.front().ok_or("an answer to no request")?;
+        let front = self.awaiting.front().ok_or("the peer sent an answer although no request is outstanding")?;
         if !self.sends.is_acknowledged(front.until) {
-            return Err("an answer to a request that was not sent");
+            return Err("the peer answered a request that was not sent");
         }
         if result.is_ok() && front.expects > 0 && front.id.is_some() {
-            return Err("less data than was requested");
+            return Err("the peer sent less data than was requested");
         }
         let Some(front) = self.awaiting.pop_front() else { return Ok(None) };
         self.first += 1;
@@ -484,7 +509,7 @@ impl Peer {
             Made::Nothing => return false,
             Made::Frames => {}
             Made::Request { serial, owes, until } => {
-                self.owes(serial, owes);
+                self.add_owed(serial, owes);
                 if let (Some(awaited), Some(until)) = (self.awaited(serial), until) {
                     awaited.until = until;
                 }
@@ -493,7 +518,7 @@ impl Peer {
         true
     }
 
-    /// Adds the bytes that are sent next to `out`.
+    /// Adds the bytes to be sent next to `out`.
     pub(super) fn next(&mut self, memory: &Memory, out: &mut Blocks) {
         if self.sends.has_room() {
             self.flush_acks();
@@ -502,7 +527,7 @@ impl Peer {
         self.sends.next(out);
     }
 
-    /// Forgets operations; their memory is not used afterwards.
+    /// Drops operations; their memory is not used afterwards.
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
         let mut serials = Vec::new();
         for (serial, awaited) in (self.first..).zip(&mut self.awaiting) {
@@ -520,7 +545,7 @@ impl Peer {
         }
     }
 
-    /// Copies the bytes of a region that are still to be sent.
+    /// Copies the unsent bytes of a region.
     ///
     /// # Safety
     /// Its memory is still valid.
@@ -532,7 +557,7 @@ impl Peer {
     /// Ends all operations in progress; returns their ids and names.
     pub(super) fn end(&mut self) -> Vec<(u64, &'static str)> {
         (self.requests, self.replies, self.acks, self.owed) = (Queue::default(), Queue::default(), 0, 0);
-        (self.sends, self.input, self.is_met) = (SendBuffer::default(), None, false);
+        (self.sends, self.input, self.arriving, self.is_met) = (SendBuffer::default(), None, Vec::new(), false);
         self.first += self.awaiting.len() as u64;
         self.awaiting.drain(..).filter_map(|awaited| Some((awaited.id?, awaited.name))).collect()
     }

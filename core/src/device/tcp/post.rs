@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Work requests: checked against the imported regions, and given to the connection; requests to this rank itself are
-//! carried out immediately.
+//! Work requests: checked against the imported regions, and passed to the connection; requests to this rank itself are
+//! executed immediately.
 
 use super::engine::Engine;
-use super::frame::{Header, Kind, MAX_PACKET};
+use super::frame::{Header, Kind, MAX_LENT_PACKET, MAX_PACKET};
 use super::peer::Call;
 use super::{Import, TcpDevice};
 use crate::device::imports::{self, ImportedRegion};
@@ -12,13 +12,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::stats::Kind as Counted;
 
-/// Number of operations in progress to a peer at which short ones are collected, so that the next poll sends them
-/// together.
+/// If more than this many operations to a peer are in progress, further short ones are batched, so that the next poll
+/// sends them together.
 const COLLECTS: usize = 2;
-/// Maximum number of bytes that are collected.
+/// Maximum number of bytes that are batched.
 const COLLECTED: u64 = 8 << 10;
 
-/// The operation in errors of notifications.
+/// Operation name in errors of notifications.
 const SIGNAL: &str = "signal a peer";
 
 impl ImportedRegion for Import {
@@ -40,17 +40,19 @@ impl TcpDevice {
         Error::new(kind, operation).rank(self.me).peer(peer).device("tcp")
     }
 
-    /// Checks a request; returns it in the form that a connection takes.
+    /// Checks a request; returns its common fields.
     fn check(&self, request: &WorkRequest<'_>) -> Result<Call> {
         let WorkRequest { peer, ref operation, notify, id } = *request;
         let (name, imports) = (operation.name(), self.imports.borrow());
         let key = match operation {
-            Operation::Packet(packet) if packet.len() > MAX_PACKET => {
-                let e = Error::new(ErrorKind::BadArgument, name).peer(peer);
-                return Err(e.cause(format!("{} bytes, {MAX_PACKET} allowed", packet.len())));
+            Operation::Packet(packet) if packet.len() > MAX_LENT_PACKET => {
+                let (e, len) = (Error::new(ErrorKind::BadArgument, name).peer(peer), packet.len());
+                return Err(e.cause(format!("the packet has {len} bytes, but at most {MAX_LENT_PACKET} are allowed")));
             }
-            Operation::Update(update) if !update.is_integer() && update.code() == code::SWAP => {
-                return Err(Error::new(ErrorKind::Misaligned, name).peer(peer).cause("reserved accumulate code"));
+            Operation::Update(update) if !update.is_integer() && update.code() == code::COMPARE_SWAP => {
+                return Err(Error::new(ErrorKind::Misaligned, name)
+                    .peer(peer)
+                    .cause("this accumulate code is reserved: it marks a compare-and-swap"));
             }
             Operation::List { .. } | Operation::Barrier(_) => return Err(operation.unsupported(peer, "tcp")),
             _ => match operation.region() {
@@ -91,7 +93,7 @@ impl TcpDevice {
         if posted == Posted::Busy {
             engine.turn(&self.stats);
         }
-        self.hand_on(&mut engine);
+        self.pass_to_agent(&mut engine);
         if posted == Posted::Busy {
             return Ok(posted);
         }
@@ -105,7 +107,7 @@ impl TcpDevice {
 }
 
 impl Engine {
-    /// Queues a checked request, and sends it unless requests in progress make it worthwhile to collect it.
+    /// Queues a checked request, and sends it unless it is worthwhile to batch it because of requests in progress.
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).
@@ -129,7 +131,7 @@ impl Engine {
                         let header = Header { offset: at.offset as u64, len: add, ..Header::new(Kind::FetchAdd) };
                         peer.word(call, header, &[], old, 8);
                     }
-                    Change::Swap { expected, desired } => {
+                    Change::CompareSwap { expected, desired } => {
                         let header = Header::new(Kind::CompareSwap);
                         let header = Header { offset: at.offset as u64, size: len as u16, ..header };
                         let words = [expected.to_le_bytes(), desired.to_le_bytes()];
@@ -146,12 +148,16 @@ impl Engine {
                     return Ok(Posted::Done);
                 }
                 Operation::Packet(packet) => {
-                    let sent = packet.with_parts(|header, body| peer.send(header, body, packet.len()));
+                    let len = packet.len();
+                    let (sent, posted) = packet.with_parts(|header, body| match len > MAX_PACKET {
+                        true => (peer.lend(call, header, body, len), Posted::Pending),
+                        false => (peer.send(header, body, len), Posted::Done),
+                    });
                     self.touch(to);
                     if sent {
                         self.send(to);
                     }
-                    return Ok(if sent { Posted::Done } else { Posted::Busy });
+                    return Ok(if sent { posted } else { Posted::Busy });
                 }
                 Operation::List { .. } | Operation::Barrier(_) => {}
             }
@@ -164,7 +170,7 @@ impl Engine {
         Ok(Posted::Pending)
     }
 
-    /// Carries out a checked request on memory of this rank.
+    /// Executes a checked request on memory of this rank.
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).

@@ -1,5 +1,5 @@
-//! The queue for room in the send buffer of a connection: frames, and operations whose frames are made when there is
-//! room, so that their bytes are sent without a copy.
+//! The queue for space in the send buffer of a connection: frames, and operations whose frames are made when there is
+//! space, so that their bytes are sent without a copy.
 
 use std::collections::VecDeque;
 
@@ -12,18 +12,18 @@ use super::sys::{Blocks, MAX_BLOCKS};
 use crate::device::{Block, Range, target};
 use crate::error::ErrorKind;
 
-/// Bytes that a request for data counts against the limit of unanswered requests, in addition to the data that the
-/// target has to keep.
+/// Number of bytes that a request for data counts against the limit of unanswered requests, in addition to the data
+/// that the target has to buffer.
 pub(super) const ASKED: usize = 64;
 /// Maximum length of data that is copied from a region to the send buffer.
 const COPIED: usize = 4096;
 
-/// Blocks of local memory, and how many of their bytes are done.
-#[derive(Debug, Default)]
+/// Blocks of local memory, and the number of their bytes that are done.
+#[derive(Default)]
 pub(super) struct Cursor {
     blocks: SmallVec<[Block; 2]>,
     at: usize,
-    /// Bytes of block `at` that are done.
+    /// Number of bytes of block `at` that are done.
     done: usize,
 }
 
@@ -32,7 +32,7 @@ impl Cursor {
         Self { blocks: blocks.into(), at: 0, done: 0 }
     }
 
-    /// Adds the next blocks, together at most `len` bytes and as many as a system call takes, to `out`.
+    /// Adds the next blocks, together at most `len` bytes and as many as a system call supports, to `out`.
     pub(super) fn next(&self, mut len: usize, out: &mut Blocks) {
         let mut done = self.done;
         for block in &self.blocks[self.at..] {
@@ -68,7 +68,6 @@ impl Cursor {
 }
 
 /// A write or an accumulate, sent from the memory of the caller.
-#[derive(Debug)]
 pub(super) struct Chunks {
     /// Number of the operation among those of the connection.
     pub(super) serial: u64,
@@ -77,7 +76,7 @@ pub(super) struct Chunks {
     local: Cursor,
     /// The ranges of which frames are to be made.
     ranges: SmallVec<[Range; 1]>,
-    /// Index of the range of the next frame, and how many bytes of it are in frames.
+    /// Index of the range of the next frame, and number of its bytes for which frames were made.
     at: usize,
     done: usize,
 }
@@ -108,14 +107,13 @@ impl Chunks {
         Made::Request { serial: self.serial, owes, until: is_last.then(|| to.end()) }
     }
 
-    /// A last frame that the target refuses, so that no signal follows.
+    /// A last frame that the target rejects, so that no signal follows.
     fn end(&self) -> [u8; HEADER] {
         Header { flags: self.header.flags & LAST, ..Header::new(Kind::Write) }.bytes()
     }
 }
 
 /// Reads of several ranges, whose frames are made as far as the limit of unanswered requests allows.
-#[derive(Debug)]
 pub(super) struct Reads {
     pub(super) serial: u64,
     key: u64,
@@ -142,12 +140,11 @@ impl Reads {
 }
 
 /// The answer to a read, sent from the region.
-#[derive(Debug)]
 pub(super) struct Answer {
     key: u64,
     offset: u64,
     left: u64,
-    /// Whether the operation ends with it.
+    /// Whether the operation ends with this answer.
     last: bool,
 }
 
@@ -189,7 +186,7 @@ impl Answer {
             let status = target::status(failed.take().map_or(Ok(()), Err));
             Header { size: status as u16, ..Header::new(Kind::Done) }
         } else {
-            // Tells the origin that no more data follows for this frame.
+            // Informs the origin that no more data follows for this frame.
             Header { flags: END, ..Header::new(Kind::Data) }
         };
         to.fill(|bytes| bytes.extend(header.bytes()));
@@ -198,7 +195,6 @@ impl Answer {
 }
 
 /// An item of the queue.
-#[derive(Debug)]
 pub(super) enum Item {
     Bytes(Vec<u8>),
     Chunks(Chunks),
@@ -207,13 +203,12 @@ pub(super) enum Item {
 }
 
 /// The frames that were added to the send buffer.
-#[derive(Debug)]
 pub(super) enum Made {
     /// No frame: the queue is empty, or its next frame waits for answers.
     Nothing,
     Frames,
-    /// A frame of an operation, for which the peer owes answers of this many bytes. If it is the last one, the
-    /// operation may be answered once the peer has everything before `until`.
+    /// A frame of an operation, which the peer answers with this many bytes. If it is the last frame, the operation may
+    /// be answered once the peer has received everything before `until`.
     Request {
         serial: u64,
         owes: usize,
@@ -221,13 +216,13 @@ pub(super) enum Made {
     },
 }
 
-/// The operations that wait for room in the send buffer, in order.
-#[derive(Debug, Default)]
+/// The operations that wait for space in the send buffer, in order.
+#[derive(Default)]
 pub(super) struct Queue {
     items: VecDeque<Item>,
     /// Bytes in buffers.
     pub(super) buffered: usize,
-    /// The failure of a read whose later answers are in the queue.
+    /// The failure of a read with further answers in the queue.
     failed: Option<ErrorKind>,
 }
 
@@ -247,7 +242,7 @@ impl Queue {
         self.items.push_back(item);
     }
 
-    /// Adds bytes, which `fill` appends to a buffer: to that of `to` if the queue is empty and there is room.
+    /// Adds bytes, which `fill` appends to a buffer: to that of `to` if the queue is empty and there is space.
     pub(super) fn fill(&mut self, to: &mut SendBuffer, fill: impl FnOnce(&mut Vec<u8>)) {
         if self.items.is_empty() && to.has_room() {
             return to.fill(fill);
@@ -288,7 +283,7 @@ impl Queue {
         made
     }
 
-    /// Ends the use of the memory of the caller by the operations that `which` selects by their numbers, and passes those
+    /// Ends the use of the caller's memory by the operations that `which` selects by their numbers, and passes those
     /// numbers to `ended`.
     pub(super) fn detach(&mut self, which: impl Fn(u64) -> bool, mut ended: impl FnMut(u64)) {
         for item in &mut self.items {
@@ -317,14 +312,14 @@ mod tests {
         blocks
     }
 
-    /// A frame is sent, and sent again, from where it was first written, even if it had to wait.
+    /// A frame is sent, and retransmitted, from the buffer to which it was first written, even if it had to wait.
     #[test]
     fn each_frame_is_copied_once() {
         const LEN: usize = 4000;
         let (mut queue, mut buffer, mut written) = (Queue::default(), SendBuffer::default(), Vec::new());
         for number in 0..100 {
             queue.fill(&mut buffer, |bytes| {
-                // This keeps the buffer from being reallocated.
+                // The reserved capacity keeps the buffer from being reallocated.
                 bytes.reserve_exact((100 * LEN).saturating_sub(bytes.len()));
                 bytes.extend([number; LEN]);
                 written.push(bytes[bytes.len() - LEN..].as_ptr());

@@ -1,16 +1,16 @@
 #![allow(unsafe_code)]
-//! Relays: connections that this rank passes on between two other ranks that cannot connect directly.
+//! Relays: connections that this rank forwards between two other ranks that cannot connect directly.
 //!
-//! The origin connects to this rank, authenticates itself as a member of the job, and names the target. This rank connects
-//! to the target, or asks the next relay for it, and passes bytes on in both directions from then on: the handshake, and the
-//! encryption, of origin and target go through it. The agent does this while the rank computes.
+//! The origin connects to this rank, authenticates itself as a member of the job, and names the target. This rank
+//! connects to the target, or asks the next relay for it, and forwards bytes in both directions from then on: the
+//! handshake and the encryption are end to end between origin and target. The agent does this while the rank computes.
 //!
-//! Each direction of a relayed connection has one buffer of its own of at most [`PIECE`] bytes. A side is read only
-//! while the buffer to the other side is empty, so a receiver that is slow slows down its sender, as without a relay.
-//! There is no deadlock: a direction waits only for room at its receiver, which accepts everything that arrives (see
-//! `peer`), whatever its program does; no buffer is shared by two directions or two pairs; and a relay passes bytes on
-//! whether or not its own requests continue. The same holds for each relay of a longer path, so the last one always
-//! continues, and then those before it.
+//! Each direction of a relayed connection has a separate buffer of at most [`PIECE`] bytes. A side is read only while
+//! the buffer to the other side is empty, so a slow receiver slows down its sender, as without a relay. There is no
+//! deadlock: a direction waits only for space at its receiver, which accepts everything that arrives (see `peer`),
+//! whatever its program does; no buffer is shared by two directions or two pairs; and a relay forwards bytes whether or
+//! not its own requests continue. The same holds for each relay of a longer path, so the last relay always makes
+//! progress, and then those before it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,36 +28,37 @@ use super::ways::Way;
 use crate::device::Block;
 use crate::stats::{Kind, Stats};
 
-/// Maximum number of further ranks over which a connection may lead, so that wrong tables cannot make an endless path.
+/// Maximum number of further ranks over which a connection may lead, so that inconsistent tables cannot make an endless
+/// path.
 pub(super) const MAX_HOPS: u8 = 7;
 /// Maximum number of connections that a rank relays at the same time.
 const MAX_RELAYED: usize = 1024;
-/// Maximum number of pieces that are passed on in one turn of a connection.
+/// Maximum number of segments that are forwarded in one turn of a connection.
 const PIECES: usize = 16;
 /// Interval between two checks of relayed connections.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The answer of a relay after the handshake that the request is granted.
+/// The answer of a relay after the handshake if the request is granted.
 const GRANTED: u8 = 0;
-/// Nothing listens at the target: its process has ended.
+/// Connections to the target are refused: its process has ended.
 const ENDED: u8 = 1;
 const UNREACHED: u8 = 2;
 const DENIED: u8 = 3;
 
-/// The meaning of a relay's answer.
+/// Converts a relay's answer to a result.
 pub(super) fn granted(answer: u8) -> io::Result<()> {
     match answer {
         GRANTED => Ok(()),
         ENDED => Err(io::ErrorKind::ConnectionRefused.into()),
-        UNREACHED => Err(io::Error::new(io::ErrorKind::HostUnreachable, "it cannot reach the rank")),
-        _ => Err(io::Error::other("it does not relay these bytes")),
+        UNREACHED => Err(io::Error::new(io::ErrorKind::HostUnreachable, "the relay cannot reach the target")),
+        _ => Err(io::Error::other("the relay refused to forward to the target")),
     }
 }
 
 impl Engine {
-    /// Begins to connect to `peer` over one of its ways. A relay is told the origin, and how many further ranks the
-    /// path may cross. `front` is the connection for which this rank is a relay itself.
-    pub(super) fn set_out(
+    /// Begins to connect to `peer` over one of its routes. A relay gets the origin, and the number of further ranks
+    /// that the path may cross. `front` is the connection for which this rank is a relay itself.
+    pub(super) fn begin_connect(
         &mut self,
         peer: u32,
         way: Way,
@@ -69,10 +70,12 @@ impl Engine {
             Way::Over(via) => {
                 let state = &self.peers[via as usize];
                 if state.left || state.lost.is_some() {
-                    return Err(io::Error::other("it has left, or is lost"));
+                    return Err(io::Error::other("the relay has left the job or is lost"));
                 }
                 let first = self.topology.direct(self.me, via).first().copied();
-                let Some(Way::Direct(at)) = first else { return Err(io::Error::other("it has no address")) };
+                let Some(Way::Direct(at)) = first else {
+                    return Err(io::Error::other("the relay published no address"));
+                };
                 (at, Some(Ask { via, origin, hops }))
             }
         };
@@ -82,12 +85,12 @@ impl Engine {
         self.add(conn)
     }
 
-    /// How long one way to a peer is tried if there are others.
+    /// Time for which one route to a peer is tried if there are others.
     pub(super) fn way_limit(&self) -> Duration {
         (self.silence / 4).clamp(Duration::from_secs(1), Duration::from_secs(3))
     }
 
-    /// Serves an authenticated request to pass bytes on.
+    /// Serves an authenticated request to relay.
     pub(super) fn begin_relay(
         &mut self,
         front: u64,
@@ -111,7 +114,7 @@ impl Engine {
             || relays >= MAX_RELAYED
             || self.goodbye_sent
         {
-            tracing::debug!(rank = self.me, from, origin, target, hops, "tcp: bytes are not passed on");
+            tracing::debug!(rank = self.me, from, origin, target, hops, "tcp: a request to relay is refused");
             self.refuse(front, DENIED);
             return Ok(());
         }
@@ -128,20 +131,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Number of connections that this rank relays, or is about to; each of the two sides counts a half.
+    /// Number of connections that this rank relays, or is about to; each of the two sides counts one half.
     pub(super) fn relays(&self) -> usize {
         self.conns.iter().filter(|(_, conn)| conn.is_relayed()).count().div_ceil(2)
     }
 
-    /// Refuses a request to pass bytes on.
+    /// Refuses a request to relay.
     fn refuse(&mut self, front: u64, answer: u8) {
         if let Some(mut conn) = self.conns.remove(front) {
-            // The other side at least sees the end of the connection.
+            // If the answer cannot be sent, the other side at least sees the end of the connection.
             let _ = conn.send_handshake(&[answer]);
         }
     }
 
-    /// Tries the next way to the target of a request.
+    /// Tries the next route to the target of a request.
     fn bridge(&mut self, front: u64) {
         loop {
             let Some(conn) = self.conns.get_mut(front) else { return };
@@ -152,20 +155,20 @@ impl Engine {
                 let answer = if bridge.has_ended { ENDED } else { UNREACHED };
                 return self.refuse(front, answer);
             };
-            let result = self.set_out(target, way, (origin, hops.saturating_sub(1)), Some(front));
+            let result = self.begin_connect(target, way, (origin, hops.saturating_sub(1)), Some(front));
             let Some(conn) = self.conns.get_mut(front) else { return };
             let Stage::Bridging(bridge) = &mut conn.stage else { return };
             match result {
                 Ok(back) => {
                     bridge.back = Some(back);
-                    return self.arm_timer(LOOK);
+                    return self.arm_timer(CHECK_INTERVAL);
                 }
                 Err(e) => bridge.has_ended |= e.kind() == io::ErrorKind::ConnectionRefused,
             }
         }
     }
 
-    /// Ends an attempt to connect to the target of a request, and tries the next way.
+    /// Ends an attempt to connect to the target of a request, and tries the next route.
     pub(super) fn bridge_failed(&mut self, back: u64, e: &io::Error) {
         let Some(front) = self.conns.remove(back).and_then(|conn| conn.front) else { return };
         if let Some(Stage::Bridging(bridge)) = self.conns.get_mut(front).map(|conn| &mut conn.stage) {
@@ -174,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Starts to pass bytes on, now that the connection to the target is complete.
+    /// Starts to forward bytes, now that the connection to the target is complete.
     pub(super) fn splice(&mut self, back: u64, stats: &Stats) {
         let silence = self.silence;
         let Some(conn) = self.conns.get_mut(back) else { return };
@@ -192,15 +195,15 @@ impl Engine {
         if conn.send_handshake(&[GRANTED]).is_err() {
             return self.end_relay(front);
         }
-        tracing::debug!(rank = self.me, "tcp: passes a connection on");
+        tracing::debug!(rank = self.me, "tcp: a connection is relayed");
         if let Some(conn) = self.conns.get_mut(back) {
             conn.pipe = first;
         }
         [front, back].into_iter().for_each(|number| self.drain(number, stats));
-        self.arm_timer(LOOK);
+        self.arm_timer(CHECK_INTERVAL);
     }
 
-    /// Ends both sides of a relayed connection, or of one that is about to be.
+    /// Ends both sides of a relayed connection, or of one that is about to be relayed.
     pub(super) fn end_relay(&mut self, number: u64) {
         let Some(conn) = self.conns.remove(number) else { return };
         match conn.stage {
@@ -216,25 +219,25 @@ impl Engine {
             self.drain(number, stats);
         }
         if flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
-            self.deafen(number);
+            self.stop_sending(number);
         }
         if flags != epoll::EventFlags::OUT {
             self.pass(number, stats);
         }
     }
 
-    /// Stops sending to a side that has ended; the bytes that it has sent before are still passed on.
-    fn deafen(&mut self, number: u64) {
+    /// Stops sending to a side that has ended; the bytes that it sent before are still forwarded.
+    fn stop_sending(&mut self, number: u64) {
         if let Some(conn) = self.conns.get_mut(number)
             && !std::mem::replace(&mut conn.is_deaf, true)
         {
             conn.pipe = Vec::new();
-            // Otherwise its events would be reported forever.
+            // Otherwise its events would be reported repeatedly.
             let _ = epoll::delete(&*self.epoll, &conn.socket);
         }
     }
 
-    /// Sends the bytes that wait for a side, and continues with the other side.
+    /// Sends the bytes that are buffered for a side, and continues with the other side.
     fn drain(&mut self, number: u64, stats: &Stats) {
         let Some(conn) = self.conns.get_mut(number) else { return };
         let Stage::Relay(other) = conn.stage else { return };
@@ -247,7 +250,7 @@ impl Engine {
         }
     }
 
-    /// Sends bytes to a side as far as it accepts them, and keeps the rest; returns whether nothing is left.
+    /// Sends bytes to a side as far as it accepts them, and buffers the others; returns whether nothing is left.
     fn deliver(&mut self, number: u64, bytes: &[u8]) -> bool {
         let Some(conn) = self.conns.get_mut(number) else { return false };
         let mut sent = 0;
@@ -263,7 +266,7 @@ impl Engine {
                     return false;
                 }
                 Err(_) => {
-                    self.deafen(number);
+                    self.stop_sending(number);
                     return true;
                 }
             }
@@ -272,7 +275,7 @@ impl Engine {
         true
     }
 
-    /// Passes on the bytes that a side has sent, while the other side accepts them.
+    /// Forwards the bytes that a side has sent, while the other side accepts them.
     fn pass(&mut self, number: u64, stats: &Stats) {
         let mut bytes = std::mem::take(&mut self.spare);
         if bytes.is_empty() {
@@ -316,7 +319,7 @@ impl Engine {
     }
 
     /// Ends relayed connections whose other side is silent, and attempts that take too long.
-    pub(super) fn look_at_relays(&mut self) {
+    pub(super) fn check_relays(&mut self) {
         let (now, limit) = (Instant::now(), self.way_limit());
         let (mut late, mut silent, mut any) = (Vec::new(), Vec::new(), false);
         for (number, conn) in self.conns.iter().filter(|(_, conn)| conn.is_relayed()) {
@@ -330,7 +333,7 @@ impl Engine {
         late.into_iter().for_each(|number| self.bridge_failed(number, &io::ErrorKind::TimedOut.into()));
         silent.into_iter().for_each(|number| self.end_relay(number));
         if any {
-            self.arm_timer(LOOK);
+            self.arm_timer(CHECK_INTERVAL);
         }
     }
 }

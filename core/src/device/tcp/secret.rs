@@ -1,8 +1,8 @@
 //! Authentication and encryption, by the Noise protocol (revision 34) with the secret of the job: `NNpsk0`.
 //!
 //! The rank that accepts a connection sends 32 random bytes. They are part of the prologue of the handshake, so the
-//! first message of the other side proves that it knows the secret and was not replayed. The answer proves the same of
-//! this side. Both messages carry a [`Greeting`] with the numbers of both ranks.
+//! first message of the other side proves that its sender has the secret and that it was not replayed. The answer
+//! proves the same for this side. Both messages contain a [`Greeting`] with the numbers of both ranks.
 
 use std::io;
 
@@ -43,17 +43,17 @@ fn builder<'a>(secret: &'a [u8; SECRET], prologue: &'a [u8]) -> Result<Builder<'
     Ok(Builder::new(pattern).psk(0, secret)?.prologue(prologue)?)
 }
 
-/// What each side of a connection sends to the other.
+/// The first message of each side of a connection to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// Number of attempts to connect to the other side; the side that accepts gives up the attempts that it has begun.
+    /// Number of attempts to connect to the other side; the accepting side abandons the attempts that it has begun.
     pub(super) dials: u32,
     /// Number of bytes that have arrived from the other side, over all connections.
     pub(super) received: u64,
-    /// The rank to which the connection leads, which is not `to` if `to` is a relay; the rank from which it comes; and
-    /// over how many further ranks it may lead.
+    /// The rank to which the connection leads (not `to` if `to` is a relay), the rank from which it comes, and the number
+    /// of further ranks over which it may lead.
     pub(super) target: u32,
     pub(super) origin: u32,
     pub(super) hops: u8,
@@ -73,7 +73,7 @@ impl Greeting {
         if len == MESSAGE { Ok(message) } else { Err(Refused) }
     }
 
-    /// Reads a message of the other side.
+    /// Decrypts and parses a message of the other side.
     fn read(state: &mut HandshakeState, message: &[u8; MESSAGE]) -> Result<Self, Refused> {
         let mut greeting = [0; MESSAGE];
         let len = state.read_message(message, &mut greeting)?;
@@ -87,7 +87,7 @@ impl Greeting {
     }
 }
 
-/// At the side that connects: takes the challenge; returns the state and the first message.
+/// At the connecting side: processes the challenge; returns the state and the first message.
 pub(super) fn begin(
     secret: &[u8; SECRET],
     challenge: &[u8; SECRET],
@@ -99,7 +99,7 @@ pub(super) fn begin(
     Ok((state, message))
 }
 
-/// At the side that accepts: takes the first message; returns the greeting, and the state for [`reply`].
+/// At the accepting side: processes the first message; returns the greeting, and the state for [`reply`].
 pub(super) fn read_greeting(
     secret: &[u8; SECRET],
     challenge: &[u8; SECRET],
@@ -112,7 +112,7 @@ pub(super) fn read_greeting(
     if greeting.to != me || greeting.from == me { Err(Refused) } else { Ok((greeting, state)) }
 }
 
-/// At the side that accepts: returns the answer.
+/// At the accepting side: returns the answer.
 pub(super) fn reply(
     mut state: Box<HandshakeState>,
     greeting: &Greeting,
@@ -121,7 +121,7 @@ pub(super) fn reply(
     Ok((answer, state.into_transport_mode()?))
 }
 
-/// At the side that connects: takes the answer.
+/// At the connecting side: processes the answer.
 pub(super) fn finish(
     mut state: Box<HandshakeState>,
     (me, peer): (u32, u32),
@@ -135,13 +135,12 @@ pub(super) fn finish(
 }
 
 /// Encrypted records: a length of 2 bytes, and the bytes with a tag.
-#[derive(Debug)]
 pub(super) struct Seal {
     state: TransportState,
     out: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
-    /// Number of bytes of `received` that have arrived, and of those that are used.
+    /// Number of bytes of `received` that have arrived, and number of those that were consumed.
     arrived: usize,
     used: usize,
 }
@@ -183,13 +182,13 @@ impl Seal {
         self.arrived += len;
     }
 
-    /// Whether a whole record has arrived, or one that is refused.
+    /// Whether a complete record has arrived, or an invalid one.
     pub(super) fn has_record(&self) -> bool {
         let held = &self.received[self.used..self.arrived];
         held.split_first_chunk().is_some_and(|(len, rest)| rest.len() >= usize::from(u16::from_le_bytes(*len)))
     }
 
-    /// Decrypts the next record that has arrived as a whole and for which `to` has room; `None` until a whole record has arrived.
+    /// Decrypts the next record into `to`, which has space for it; `None` until a complete record has arrived.
     pub(super) fn open(&mut self, to: &mut [u8]) -> Result<Option<usize>, Refused> {
         let held = &self.received[self.used..self.arrived];
         let Some((len, rest)) = held.split_first_chunk() else { return Ok(None) };

@@ -1,12 +1,12 @@
-//! The bytes of the stream to a peer from the first one that it has not acknowledged: those that were sent, and those
-//! that are sent next.
+//! The bytes of the stream to a peer from the first unacknowledged one: those that were sent, and those that are sent
+//! next.
 //!
 //! Both ends of a pair count the bytes of its two streams, over all its connections. When a connection is
-//! re-established, each side tells how many bytes it has, and the other side continues from there, even in the middle
-//! of a frame: so every frame is carried out exactly once. Headers and short payloads are copied to a buffer, once, and
-//! stay there until they are acknowledged. Long payloads stay where they are: in memory of the caller, which is lent
-//! until its operation is complete, or in a region, until that is released. The number of bytes kept is bounded by the
-//! buffers of the kernel and by how often the peer acknowledges.
+//! re-established, each side reports how many bytes it has received, and the other side continues from there, even in
+//! the middle of a frame: so every frame is executed exactly once. Headers and short payloads are copied to a buffer,
+//! once, and stay there until they are acknowledged. Long payloads are not copied: they stay in memory of the caller,
+//! which is valid until its operation is complete, or in a region, until that is released. The number of buffered bytes
+//! is bounded by the buffers of the kernel and by how often the peer acknowledges.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ use super::sys::{Blocks, MAX_BLOCKS};
 use crate::device::Block;
 use crate::memory::copy;
 
-/// A buffer of this length is closed, and a new one is started. Also the maximum capacity of the buffer that an idle
-/// peer keeps.
+/// A buffer that has this many bytes is closed, and a new one is started. Also the maximum capacity of the buffer that
+/// an idle peer keeps.
 const JOINED: usize = 16 << 10;
 /// While this many bytes are unsent, only urgent frames are added, so that they are not delayed.
 const UNSENT: u64 = 64 << 10;
@@ -23,7 +23,7 @@ const UNSENT: u64 = 64 << 10;
 /// that reads and follows the protocol acknowledges earlier.
 const MAX_UNACKNOWLEDGED: u64 = 1 << 30;
 
-/// Whose memory is sent.
+/// The owner of memory that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lender {
     /// The caller of the operation with this number.
@@ -32,7 +32,6 @@ pub(super) enum Lender {
     Region(u64),
 }
 
-#[derive(Debug)]
 enum Part {
     Bytes(Vec<u8>),
     Lent(Lender, Block),
@@ -51,8 +50,8 @@ impl Part {
     }
 }
 
-/// The end of a stream that is not acknowledged.
-#[derive(Debug, Default)]
+/// The unacknowledged end of a stream.
+#[derive(Default)]
 pub(super) struct SendBuffer {
     parts: VecDeque<Part>,
     /// Positions in the stream: that of the first part, and those up to which bytes are acknowledged, sent, and added.
@@ -60,24 +59,24 @@ pub(super) struct SendBuffer {
     acknowledged: u64,
     sent: u64,
     end: u64,
-    /// The part that is sent next, and how many of its bytes were sent, which may be all.
+    /// The part that is sent next, and the number of its bytes that were sent, which may be all.
     at: usize,
     done: usize,
     spare: Vec<u8>,
 }
 
 impl SendBuffer {
-    /// Whether the peer has everything.
+    /// Whether the peer has acknowledged everything.
     pub(super) fn is_empty(&self) -> bool {
         self.acknowledged == self.end
     }
 
-    /// Whether the peer has everything before this position.
+    /// Whether the peer has acknowledged everything before this position.
     pub(super) fn is_acknowledged(&self, position: u64) -> bool {
         position <= self.acknowledged
     }
 
-    /// Whether the peer has left more unacknowledged than it may.
+    /// Whether the peer has left more bytes unacknowledged than allowed.
     pub(super) fn is_excessive(&self) -> bool {
         self.end - self.acknowledged > MAX_UNACKNOWLEDGED
     }
@@ -115,13 +114,13 @@ impl SendBuffer {
         self.parts.push_back(Part::Bytes(bytes));
     }
 
-    /// Adds memory that stays as it is until it is acknowledged or [detached](Self::detach).
+    /// Adds memory that does not change until it is acknowledged or [detached](Self::detach).
     pub(super) fn lend(&mut self, lender: Lender, block: Block) {
         self.end += block.len as u64;
         self.parts.push_back(Part::Lent(lender, block));
     }
 
-    /// Adds the bytes that are sent next to `out`.
+    /// Adds the bytes to be sent next to `out`.
     pub(super) fn next(&self, out: &mut Blocks) {
         let mut done = self.done;
         for Block { base, len } in self.parts.range(self.at..).map(Part::block) {
@@ -135,7 +134,7 @@ impl SendBuffer {
         }
     }
 
-    /// Counts `len` bytes of those that [`next`](Self::next) gave as sent.
+    /// Counts `len` bytes of those that [`next`](Self::next) returned as sent.
     pub(super) fn advance(&mut self, mut len: usize) {
         self.sent += len as u64;
         while let Some(part) = self.parts.get(self.at).filter(|_| len > 0) {
@@ -147,10 +146,10 @@ impl SendBuffer {
         }
     }
 
-    /// Records that the peer has everything before this position.
+    /// Records that the peer has acknowledged everything before this position.
     pub(super) fn acknowledge(&mut self, to: u64) -> Result<(), &'static str> {
         if to > self.sent {
-            return Err("an acknowledgement of bytes that were not sent");
+            return Err("the peer acknowledged bytes that were not sent");
         }
         self.acknowledged = self.acknowledged.max(to);
         while let Some(len) = self.parts.front().map(|part| part.len() as u64)
@@ -172,10 +171,10 @@ impl SendBuffer {
         Ok(())
     }
 
-    /// Begins to send everything after this position again.
+    /// Begins to retransmit everything after this position.
     pub(super) fn resume(&mut self, from: u64) -> Result<(), &'static str> {
         if from < self.acknowledged {
-            return Err("bytes are expected again that were acknowledged");
+            return Err("the peer requests bytes again that it has acknowledged");
         }
         self.acknowledge(from)?;
         self.sent = self.acknowledged;
@@ -183,10 +182,10 @@ impl SendBuffer {
         Ok(())
     }
 
-    /// Copies the memory of the lenders that `which` selects, which is not used afterwards.
+    /// Copies the memory of the owners that `which` selects; afterwards their memory is not used.
     ///
     /// # Safety
-    /// That memory is still valid.
+    /// The memory of these owners is still valid.
     #[allow(unsafe_code)]
     pub(super) unsafe fn detach(&mut self, which: impl Fn(Lender) -> bool) {
         for part in &mut self.parts {
@@ -209,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends at most `most` bytes at once, `all` of them together.
+    /// Sends `all` bytes in total, at most `most` at a time.
     fn send(buffer: &mut SendBuffer, most: usize, all: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         while buffer.unsent() > 0 && sent.len() < all {
@@ -281,7 +280,7 @@ mod tests {
                         acknowledged += (len / 2).min(sent - acknowledged);
                         buffer.resume(acknowledged as u64).unwrap();
                         sent = acknowledged;
-                        // SAFETY: the memory lives.
+                        // SAFETY: the memory outlives the buffer.
                         unsafe { buffer.detach(|lender| matches!(lender, Lender::Region(_))) };
                     }
                 }

@@ -1,4 +1,4 @@
-//! Frames that have arrived: requests are served, answers end operations of this rank.
+//! Frames that have arrived: requests are served, and answers complete operations of this rank.
 
 use smallvec::SmallVec;
 
@@ -14,9 +14,9 @@ impl Engine {
     /// Processes all frames in the buffer of a connection.
     ///
     /// # Errors
-    /// How the peer has broken the protocol.
+    /// The peer's violation of the protocol.
     pub(super) fn process(&mut self, from: u32, input: &mut Input, stats: &Stats) -> Result<(), &'static str> {
-        // Bytes that are in the buffer of the connection are kept if it breaks.
+        // Bytes in the buffer of the connection are kept if the connection breaks.
         self.peers[from as usize].received = input.total;
         let mut weight = 0;
         self.frames(from, input, &mut weight, stats)?;
@@ -62,18 +62,29 @@ impl Engine {
         let peer = &mut self.peers[from as usize];
         if header.kind == Kind::Data {
             peer.data_begins(header)?;
+        } else if header.kind == Kind::Packet {
+            peer.sends.acknowledge(header.key)?;
+            peer.count_queued(left)?;
+            peer.arriving = std::mem::take(&mut self.inbox.spare);
+            if peer.arriving.len() < left {
+                peer.arriving.resize(left, 0);
+            }
+            return Ok(Payload { offset: 0, ..Payload::of(header) });
         } else if !peer.has_failed() {
             let whole = self.memory.address((header.key, header.offset), left);
             peer.served(0, whole.map(drop));
         }
-        Ok(Payload { kind: header.kind, flags: header.flags, key: header.key, offset: header.offset, left })
+        Ok(Payload::of(header))
     }
 
     /// The blocks into which the next bytes of a payload are received directly; none if they are to be discarded.
-    pub(super) fn direct(&self, from: u32, payload: &Payload) -> Blocks {
-        let (mut blocks, peer) = (Blocks::new(), &self.peers[from as usize]);
+    pub(super) fn direct(&mut self, from: u32, payload: &Payload) -> Blocks {
+        let (mut blocks, peer) = (Blocks::new(), &mut self.peers[from as usize]);
         if payload.kind == Kind::Data {
             peer.data_blocks(payload.left, &mut blocks);
+        } else if payload.kind == Kind::Packet {
+            let room = &mut peer.arriving[payload.offset as usize..][..payload.left];
+            blocks.push(Block { base: room.as_mut_ptr(), len: payload.left });
         } else if !peer.has_failed()
             && let Ok(base) = self.memory.address((payload.key, payload.offset), payload.left)
         {
@@ -87,7 +98,7 @@ impl Engine {
         if payload.kind == Kind::Data {
             self.peers[from as usize].data_placed(len);
         }
-        // A refused write may have any offset, so the addition wraps.
+        // A rejected write may have any offset, so the addition wraps.
         payload.offset = payload.offset.wrapping_add(len as u64);
         payload.left -= len;
     }
@@ -97,6 +108,8 @@ impl Engine {
         let peer = &mut self.peers[from as usize];
         if payload.kind == Kind::Data {
             peer.place(bytes);
+        } else if payload.kind == Kind::Packet {
+            peer.arriving[payload.offset as usize..][..bytes.len()].copy_from_slice(bytes);
         } else if !peer.has_failed() {
             let written = self.memory.write((payload.key, payload.offset), bytes);
             peer.served(0, written);
@@ -107,10 +120,14 @@ impl Engine {
 
     /// Ends a payload.
     fn placed(&mut self, from: u32, payload: &Payload, stats: &Stats) {
-        if payload.kind == Kind::Write {
+        if payload.kind == Kind::Packet {
+            let bytes = std::mem::take(&mut self.peers[from as usize].arriving);
+            self.inbox.push_long(from, bytes, payload.offset as usize);
+        }
+        if payload.kind != Kind::Data {
             self.served(from, payload.flags, Ok(()), stats);
         } else {
-            // Fewer bytes are owed now, so more requests may be sent.
+            // Fewer bytes are outstanding now, so more requests may be sent.
             self.touch(from);
         }
     }
@@ -127,7 +144,7 @@ impl Engine {
         let place = (header.key, header.offset);
         let peer = &mut self.peers[from as usize];
         let failed = peer.has_failed();
-        if matches!(header.kind, Kind::Ack | Kind::Done | Kind::Credit | Kind::Received) {
+        if matches!(header.kind, Kind::Packet | Kind::Ack | Kind::Done | Kind::Credit | Kind::Received) {
             peer.sends.acknowledge(header.key)?;
         }
         let skipped = Err(ErrorKind::BadKey);
@@ -146,12 +163,13 @@ impl Engine {
             Kind::FetchAdd | Kind::CompareSwap | Kind::Accumulate => {
                 let is_integer = header.kind != Kind::Accumulate;
                 let returns = is_integer || header.flags & RETURN > 0;
-                let mut old = SmallVec::<[u8; 8]>::from_elem(0, if returns { header.updated() } else { 0 });
+                let mut old = SmallVec::<[u8; 8]>::from_elem(0, if returns { header.updated_bytes() } else { 0 });
                 let done = if failed { skipped } else { self.memory.serve(header, payload, &mut old) };
                 // The values are zeros if an accumulate has failed, since the origin counts the data of every frame.
                 if returns && (done.is_ok() || !is_integer) {
                     peer.answer_data(&old);
-                    // This also happens before the last frame, which the origin may send only after it has answers.
+                    // Data is also returned before the last frame, which the origin may send only after it has received
+                    // answers.
                     self.touch(from);
                 }
                 self.served(from, header.flags, done, stats);
@@ -169,8 +187,9 @@ impl Engine {
                 }
             }
             Kind::Packet => {
-                peer.holds(payload.len())?;
+                peer.count_queued(payload.len())?;
                 self.inbox.push(from, payload);
+                self.served(from, header.flags, Ok(()), stats);
             }
             Kind::Data => {
                 peer.data_begins(header)?;
@@ -186,11 +205,11 @@ impl Engine {
                 self.completed(from, result)?;
             }
             Kind::Credit => peer.credit(header.code)?,
-            Kind::News => self.learn(from, header, payload),
+            Kind::News => self.receive_report(from, header, payload),
             Kind::Received => {}
         }
         if self.peers[from as usize].exceeds_reply_limit() {
-            return Err("more requests for data than it may make");
+            return Err("the peer has more outstanding data requests than allowed");
         }
         Ok(())
     }

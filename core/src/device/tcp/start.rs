@@ -1,5 +1,5 @@
-//! Start-up: the ranks publish on which hosts they are; each listens on interfaces and publishes its addresses. No
-//! connection is made yet.
+//! Start-up: the ranks publish their hosts; each listens on interfaces and publishes its addresses. No connection is
+//! made yet.
 
 use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use super::TcpDevice;
 use super::address::{EndpointAddress, Host, choose, interfaces};
 use super::agent::Shared;
 use super::engine::Engine;
-use super::frame::MAX_PACKET;
+use super::frame::{MAX_LENT_PACKET, MAX_PACKET};
 use super::memory::Memory;
 use super::peer::Peer;
 use super::secret::{SECRET, challenge};
@@ -35,19 +35,19 @@ const MAX_BLOCKS: usize = 1024;
 const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
 const CUT_OFFS: CutOffs = CutOffs::UNMEASURED;
 
-/// Raises the limit of open files as far as this process may: every connected peer takes one.
+/// Raises the limit of open files as far as this process may: every connected peer needs one descriptor.
 fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::debug!("the limit of open files stays as it is: {e}");
+        tracing::debug!("the limit of open files could not be raised: {e}");
     }
 }
 
 /// Opens the device. Collective; takes two fences of the bootstrap.
 ///
 /// # Errors
-/// `Setting`, also for a table of routes that cannot be read; `Mismatch`, `Unsupported` if no route leads to another
-/// host; errors of `bootstrap`.
+/// `Setting`, also for a routing table that cannot be read; `Mismatch`; `Unsupported` if this host has no route to
+/// another host; errors of `bootstrap`.
 pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<TcpDevice> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     let fail = |kind, peer: u32| Error::new(kind, OP).rank(me).peer(peer).device("tcp");
@@ -118,7 +118,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         begun: false,
         loss: None,
         goodbye_sent: false,
-        last_look: Instant::now(),
+        last_check: Instant::now(),
         turns: 0,
     };
     engine.listen().map_err(system)?;
@@ -135,6 +135,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
             own_by_copy: true,
             messages: MESSAGES,
             cut_offs: CUT_OFFS,
+            max_lent_packet: MAX_LENT_PACKET,
             ..Capabilities::minimal("tcp", MAX_PACKET)
         },
         stats: Stats::default(),
@@ -164,11 +165,11 @@ pub(crate) fn probe(settings: &Settings) -> Result<String> {
     }
     let at = at.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     let kept = if settings.tcp_encrypt {
-        "encrypted"
+        "all data is encrypted"
     } else {
-        "then neither authenticated nor encrypted (FARSIDE_TCP_ENCRYPT=1 does both)"
+        "later data is neither authenticated nor encrypted (FARSIDE_TCP_ENCRYPT=1 does both)"
     };
-    Ok(format!("within this host at {at}; connections are authenticated at their start by a secret of the job, {kept}"))
+    Ok(format!("within this host at {at}; connections are authenticated at their start by a secret of the job; {kept}"))
 }
 
 /// The interfaces of this host and their networks, for `farside info`.
@@ -177,7 +178,7 @@ pub(crate) fn ports() -> Vec<String> {
     interfaces.into_iter().map(|(name, address, prefix)| format!("{name} {address}/{prefix}")).collect()
 }
 
-/// An identity, the same for processes with the same network, and the name of this host.
+/// An identity, the same for processes in the same network namespace, and the name of this host.
 ///
 /// # Errors
 /// `System`.

@@ -28,14 +28,14 @@ fn counted(n: isize) -> io::Result<usize> {
 /// Receives into blocks, without waiting; 0 at the end of the connection.
 ///
 /// # Safety
-/// The blocks are valid for writes, and others access them only through `memory::copy`, by atomics or by devices.
+/// The blocks are valid for writes, and other code accesses them only through `memory::copy`, by atomics or by devices.
 pub(super) unsafe fn receive(socket: BorrowedFd<'_>, blocks: &[Block]) -> io::Result<usize> {
     let vectors = vectors(blocks);
     // SAFETY: valid blocks by the contract, as many as the count says; the socket does not block.
     counted(unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) })
 }
 
-/// Sends blocks, without waiting. `WouldBlock` also if the kernel has no memory now.
+/// Sends blocks, without waiting. Also `WouldBlock` if the kernel has no memory at present.
 ///
 /// # Safety
 /// The blocks are valid for reads.
@@ -55,16 +55,16 @@ pub(super) unsafe fn send(socket: BorrowedFd<'_>, blocks: &[Block]) -> io::Resul
 }
 
 /// Number of bytes that the peer's kernel has not acknowledged.
-pub(super) fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
+pub(super) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one integer.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if done == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
-/// Time since the last acknowledgement of the peer's kernel, if it owes one: for data, or for a probe of its window. Data
-/// that waits for room in its window is not sent, and owes none.
-pub(super) fn unanswered(socket: BorrowedFd<'_>) -> Option<Duration> {
+/// Time since the last acknowledgement of the peer's kernel, if one is outstanding: for data, or for a probe of its
+/// window. Data that waits for space in that window was not sent, so no acknowledgement is outstanding for it.
+pub(super) fn unanswered_time(socket: BorrowedFd<'_>) -> Option<Duration> {
     // SAFETY: plain data, for which zeros are valid.
     let mut info: libc::tcp_info = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut len = size_of_val(&info) as libc::socklen_t;

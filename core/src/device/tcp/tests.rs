@@ -1,6 +1,8 @@
 #![allow(unsafe_code)]
-//! Strangers and peers that break the protocol are refused and use bounded memory, whatever they send.
+//! Unauthenticated connections and peers that break the protocol are refused and use bounded memory, whatever they
+//! send.
 
+mod packets;
 mod storms;
 
 use std::io::{Read, Write};
@@ -21,7 +23,7 @@ use crate::device::{Block, Device, Event, Leave, Operation, PeerCheck, Place, Ra
 use crate::error::ErrorKind;
 use crate::settings::Settings;
 
-/// The devices of `n` ranks, of which this thread drives all.
+/// The devices of `n` ranks, all driven by this thread.
 pub(super) fn devices(n: usize, set: &[(&str, &str)]) -> Vec<TcpDevice> {
     let settings =
         Settings::from_lookup(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
@@ -39,10 +41,10 @@ pub(super) fn devices(n: usize, set: &[(&str, &str)]) -> Vec<TcpDevice> {
     opened.into_iter().map(|moved| moved.0).collect()
 }
 
-/// A device that no thread uses any more when another one gets it.
+/// A device that only one thread uses at a time.
 struct Moved(TcpDevice);
 
-// SAFETY: nothing in a device belongs to a thread.
+// SAFETY: no part of a device is bound to a thread.
 unsafe impl Send for Moved {}
 
 impl TcpDevice {
@@ -137,7 +139,7 @@ pub(super) fn leave(ranks: &[TcpDevice]) {
     while ranks.iter().filter(|rank| !rank.leave(Leave::InOrder).unwrap()).count() > 0 {}
 }
 
-/// A peer that knows the secret and then sends any bytes, or frames with any contents, is lost with an error that names
+/// A peer that has the secret and then sends any bytes, or frames with any contents, is lost with an error that names
 /// it; memory that it may not access stays unchanged.
 #[test]
 fn peer_that_sends_anything_is_lost_or_served() {
@@ -154,7 +156,7 @@ fn peer_that_sends_anything_is_lost_or_served() {
             turn(&ranks[0]);
             let _ = socket.read(&mut [0; 65536]);
         }
-        // Its process ends.
+        // The peer's process ends.
         ranks[1].shared.lock().listeners.clear();
         drop(socket);
         // The peer may have announced that it leaves.
@@ -193,7 +195,7 @@ fn hostile(numbers: &mut Numbers, key: u64) -> Vec<u8> {
     [&header[..], &numbers.bytes(len)].concat()
 }
 
-/// An answer to a request whose bytes are not sent yet is refused, since it would let the caller free them.
+/// An answer to a request whose bytes are not sent yet is rejected, since it would let the caller free them.
 #[test]
 fn early_answer_is_a_broken_protocol() {
     let ranks = devices(2, &[]);
@@ -259,8 +261,8 @@ fn ranks_that_connect_at_the_same_time_have_one_connection() {
     }
 }
 
-/// Requests wait at the sender, not at a rank that takes none: what is posted beyond the limit is refused, and an
-/// operation of the same peer passes packets that are not taken.
+/// Requests wait at the sender, not at a rank that receives none: requests beyond the limit are rejected, and an
+/// operation of the same peer overtakes packets that were not received.
 #[test]
 fn operations_pass_packets_that_are_not_taken() {
     let ranks = devices(2, &[]);
@@ -283,7 +285,7 @@ fn operations_pass_packets_that_are_not_taken() {
     unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
     let mut is_done = false;
     while !is_done {
-        // Serves, and takes no packets.
+        // Serves requests, and receives no packets.
         ranks[1].check_peers(PeerCheck::Alive).unwrap();
         ranks[0].poll(&mut |event| is_done |= matches!(event, Event::Completed { id: 1, result: Ok(()) })).unwrap();
     }
@@ -291,7 +293,7 @@ fn operations_pass_packets_that_are_not_taken() {
     leave(&ranks);
 }
 
-/// The last frame of an operation that was cancelled half-way keeps the frames of other operations intact.
+/// The last frame of an operation that was cancelled half-way does not affect the frames of other operations.
 #[test]
 fn operations_after_a_cancelled_one_are_served() {
     let ranks = devices(2, &[]);
@@ -335,7 +337,7 @@ fn operations_after_a_cancelled_one_are_served() {
 
 const CALL: Call = Call { id: 7, name: "test", key: 1, notify: None };
 
-/// Sends at most `most` bytes of what comes next; returns its blocks.
+/// Sends at most `most` bytes of the data to be sent next; returns its blocks.
 fn sent(peer: &mut Peer, memory: &Memory, most: usize) -> Blocks {
     let mut blocks = Blocks::new();
     peer.next(memory, &mut blocks);
@@ -419,7 +421,7 @@ pub(super) fn until(mut step: impl FnMut() -> bool) {
     }
 }
 
-/// Failed pieces are answered, so that the last piece can be sent.
+/// Failed segments are answered, so that the last segment can be sent.
 #[test]
 fn long_accumulate_that_fails_ends() {
     const LEN: usize = 1 << 20;
@@ -545,7 +547,7 @@ fn rank_that_computes_for_long_is_not_lost() {
     leave(&ranks);
 }
 
-/// If the kernel has no room, nothing is sent until it reports room: on this socket, each attempt would fail.
+/// If the kernel has no buffer space, nothing is sent until it reports space: on this socket, each attempt would fail.
 #[test]
 fn socket_without_room_is_left_alone() {
     let ranks = devices(2, &[]);
@@ -572,7 +574,7 @@ fn socket_without_room_is_left_alone() {
         engine.send(1);
         assert!(engine.broken.is_empty());
     }
-    // The kernel reports room then, and the connection is re-established.
+    // The kernel reports space then, and the connection is re-established.
     let mut is_done = false;
     until(|| {
         turn(&ranks[1]);

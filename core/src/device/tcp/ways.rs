@@ -1,8 +1,8 @@
-//! The ways to a peer: directly, to each of its addresses, or over a rank that passes the bytes on.
+//! The routes to a peer: directly, to each of its addresses, or over a rank that relays the bytes.
 //!
-//! Without a table of routes, a rank is reached directly if that is possible, and otherwise over ranks of a third host
-//! that shares a network with both hosts. The sum of a pair's numbers determines its relay, so that both ranks choose
-//! the same one, and pairs spread over all possible relays. With a table, its next node comes first.
+//! Without a routing table, a rank is reached directly if possible, and otherwise over ranks of a third host that
+//! shares a network with both hosts. The sum of a pair's numbers determines its relay, so that both ranks choose the
+//! same one, and pairs spread over all possible relays. With a table, the table's next node is tried first.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::device::routing::RoutingTable;
 /// Maximum number of relays that are tried for a pair.
 const MAX_RELAYS: usize = 3;
 
-/// A way to a peer.
+/// A route to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Direct(SocketAddr),
@@ -30,21 +30,20 @@ impl fmt::Display for Way {
     }
 }
 
-/// A round of attempts to connect to a peer, over one way after the other.
-#[derive(Debug, Default)]
+/// A round of attempts to connect to a peer, over one route after the other.
+#[derive(Default)]
 pub(super) struct Round {
     pub(super) ways: Vec<Way>,
-    /// The way that the device tries now.
+    /// The index of the route that the device is trying.
     pub(super) at: usize,
     pub(super) has_relays: bool,
-    /// Whether nothing listens at an address of the peer, and whether one has accepted a connection.
+    /// Whether an address of the peer refused a connection, and whether one has accepted a connection.
     pub(super) is_refused: bool,
     pub(super) is_reached: bool,
     pub(super) failures: Vec<String>,
 }
 
 /// Data about all ranks that is known when the device is opened.
-#[derive(Debug)]
 pub(super) struct Topology {
     pub(super) addresses: Vec<EndpointAddress>,
     pub(super) hosts: Vec<Host>,
@@ -57,7 +56,7 @@ impl Topology {
         let own = &self.hosts[me as usize];
         let mut all: Vec<SocketAddr> = self.addresses[peer as usize].at.clone();
         if own.name != self.hosts[peer as usize].name {
-            // An address that this host has, too, leads to this host.
+            // An address that this host has too leads to this host.
             all.retain(|at| at.ip().is_loopback() || !own.has(at.ip()));
         }
         all.sort_by_key(|at| !own.reaches(at.ip()));
@@ -68,8 +67,8 @@ impl Topology {
         self.table.node(&self.hosts[rank as usize].node)
     }
 
-    /// The ways that are tried first: those of the table, and direct ones. If `is_relay`, this rank passes on bytes for
-    /// a pair, and uses only the way of the table, if there is one.
+    /// The routes that are tried first: that of the table, and direct ones. If `is_relay`, this rank relays bytes for a
+    /// pair, and uses only the route of the table, if there is one.
     pub(super) fn first(&self, me: u32, peer: u32, is_relay: bool) -> Vec<Way> {
         let next = self.node(me).zip(self.node(peer)).and_then(|(from, to)| Some((self.table.next(from, to)?, to)));
         let mut ways = match next {
@@ -82,7 +81,7 @@ impl Topology {
         ways
     }
 
-    /// The ways over ranks of hosts that share networks with both.
+    /// The routes over ranks of hosts that share networks with both.
     pub(super) fn relays(&self, me: u32, peer: u32) -> Vec<Way> {
         let [a, b] = [me, peer].map(|rank| &self.hosts[rank as usize]);
         self.spread(me, peer, |rank| {
@@ -91,7 +90,7 @@ impl Topology {
         })
     }
 
-    /// Some of the ranks that can serve a pair.
+    /// Selects some of the ranks that can serve a pair.
     fn spread(&self, me: u32, peer: u32, can: impl Fn(u32) -> bool) -> Vec<Way> {
         let mut all: Vec<u32> =
             (0..self.hosts.len() as u32).filter(|rank| *rank != me && *rank != peer && can(*rank)).collect();
@@ -102,7 +101,7 @@ impl Topology {
         all.into_iter().take(MAX_RELAYS).map(Way::Over).collect()
     }
 
-    /// Whether other ranks may need this one as a relay.
+    /// Whether other ranks may need this rank as a relay.
     pub(super) fn may_relay(&self, me: u32) -> bool {
         let own = &self.hosts[me as usize];
         let mut others = self.hosts.iter().filter(|host| host.name != own.name && host.shares(own));
@@ -139,7 +138,7 @@ mod tests {
         assert_eq!((topology.relays(0, 1), topology.relays(0, 2)), (vec![], vec![]));
         let at = |text: &str| Way::Direct(text.parse().unwrap());
         assert_eq!(topology.first(0, 4, false), [at("10.0.2.3:5004")]);
-        // The address in the common network first.
+        // The address in the common network is tried first.
         assert_eq!(topology.first(4, 2, false), [at("10.0.2.2:5002"), at("10.0.1.2:5002")]);
         assert!(topology.may_relay(2));
     }

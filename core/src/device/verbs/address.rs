@@ -1,7 +1,7 @@
 //! Messages between ranks: the endpoint address that each rank publishes, and the datagrams by which they connect.
 //!
-//! A datagram carries the token of the rank that it is addressed to: 16 random bytes known only to the ranks of the job
-//! (the bootstrap carries the token). Datagrams without the token, or malformed ones, are dropped.
+//! A datagram contains the token of the rank to which it is addressed: 16 random bytes known only to the ranks of the
+//! job, which exchange them by the bootstrap. Datagrams without the token, or malformed ones, are dropped.
 
 use super::sys::Gid;
 use crate::wire::{Reader, Writer};
@@ -79,7 +79,7 @@ pub(super) enum Message {
     /// answered.
     Request { attempt: u32, requester: u32, psn: u32 },
     /// Queue pair `responder` serves the peer's requester. `counter` is the address and key of the word in which the
-    /// sender counts the packets that it has taken from the peer.
+    /// sender counts the packets that it has received from the peer.
     Reply { attempt: u32, responder: u32, counter: (u64, u32) },
     /// The sender cannot serve the requester.
     Refuse { attempt: u32, why: String },
@@ -94,7 +94,7 @@ pub(super) enum Message {
     Paired { answers: u32, attempt: u32, number: u32, psn: u32 },
     /// The sender has no queue pair for the peer.
     Unpaired { answers: u32, why: String },
-    /// The sender has left in order, and answers nothing more.
+    /// The sender has left in order, and sends no further answers.
     Left,
     /// The sender ends abnormally, perhaps because rank `blamed` was lost.
     Lost { blamed: Option<u32>, why: String },
@@ -124,7 +124,7 @@ pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
     .done()
 }
 
-/// Decodes a datagram; `None` if it is malformed or does not carry `token`.
+/// Decodes a datagram; `None` if it is malformed or does not contain `token`.
 pub(super) fn read(bytes: &[u8], token: &Token) -> Option<(u32, Message)> {
     let mut r = Reader::new(bytes);
     if r.u32()? != MAGIC || sixteen(&mut r)? != *token {
@@ -156,7 +156,7 @@ mod tests {
     const TOKEN: Token = [9; 16];
 
     #[test]
-    fn card_comes_back_as_it_was() {
+    fn address_round_trips() {
         let address = EndpointAddress {
             gid: [3; 16],
             lid: 500,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_back_as_they_were_and_fit() {
+    fn messages_round_trip_and_fit() {
         let long = "x".repeat(1000);
         for m in [
             Message::Request { attempt: 1, requester: 2, psn: 3 },

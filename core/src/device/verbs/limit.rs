@@ -19,7 +19,7 @@ pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
     let error = Error::new(kind, operation).device("verbs").source_error(e);
     if kind == ErrorKind::Limit {
         return error
-            .cause("a limit of the device or the system is reached (locked memory, queue pairs, descriptors)")
+            .cause("a device or system limit was reached (locked memory, queue pairs, descriptors)")
             .remedy(REMEDY);
     }
     error
@@ -29,10 +29,10 @@ pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
 pub(super) fn registration(operation: &'static str, bytes: usize, e: io::Error) -> Error {
     let error = limit(operation, e);
     if error.kind() != ErrorKind::Limit {
-        return error.cause(format!("{bytes} bytes"));
+        return error.cause(format!("{bytes} bytes cannot be registered"));
     }
     let limit = getrlimit(Resource::Memlock).current.map_or_else(|| "unlimited".into(), |l| format!("{l} bytes"));
-    error.cause(format!("{bytes} bytes must be locked; the limit of locked memory of the process is {limit}"))
+    error.cause(format!("{bytes} bytes must be locked, but the process's limit of locked memory is {limit}"))
 }
 
 #[cfg(test)]
@@ -45,7 +45,10 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Limit);
         assert!(e.to_string().contains("ulimit -l unlimited"), "{e}");
         let e = registration("register memory", 12_345, io::Error::from_raw_os_error(libc::ENOMEM));
-        assert!(e.to_string().contains("12345 bytes") && e.to_string().contains("the limit of locked memory"), "{e}");
+        assert!(
+            e.to_string().contains("12345 bytes") && e.to_string().contains("the process's limit of locked memory"),
+            "{e}"
+        );
         let e = limit("register memory", io::Error::from_raw_os_error(libc::EACCES));
         assert_eq!(e.kind(), ErrorKind::Forbidden);
     }

@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
 //! The verbs device, for ranks connected by an RDMA network, over reliable queue pairs.
 //!
-//! The HCA executes writes, reads and atomics; the target's processor takes no part in them. A notification travels
-//! with the write that it announces, as immediate data. Packets are received through a shared receive queue.
+//! The HCA executes writes, reads and atomics; the target's processor is not involved. A notification is sent as
+//! immediate data of the write that it announces. Packets are received through a shared receive queue.
 //!
 //! A rank has one queue pair for the requests that it sends to a peer, created with its first request, and another for
-//! each peer that sends requests to it. An agent thread answers connection requests while the rank computes. Peers that
-//! have ended are detected by requests and by datagrams that stay unanswered.
+//! each peer that sends requests to it. An agent thread answers connection requests while the rank computes. Lost peers
+//! are detected by requests and datagrams that stay unanswered.
 
 mod address;
 mod connect;
@@ -52,18 +52,17 @@ use post::notices::KnownSlots;
 use sys::queue::{Channel, Completion, Completions};
 use wait::Elsewhere;
 
-/// While requests are outstanding, one in this many consecutive polls checks for receives.
+/// While requests are outstanding, one of this many consecutive polls checks for receives.
 const MAX_SKIPPED_POLLS: u32 = 4;
 
 fn broken(e: std::io::Error) -> Error {
     Error::system("poll for completions", e).device("verbs")
 }
 
-/// Opcode of a receive that carries a packet.
+/// Opcode of a receive of a packet.
 const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
 
 /// The verbs device of one rank. Fields are dropped in this order: the agent, queue pairs, then memory.
-#[derive(Debug)]
 pub(crate) struct VerbsDevice {
     agent: RefCell<Option<Agent>>,
     engine: RefCell<Engine>,
@@ -78,7 +77,7 @@ pub(crate) struct VerbsDevice {
     stash: RefCell<VecDeque<(Option<u32>, Completion)>>,
     /// Sources of packets whose buffers are about to be posted again.
     taken: RefCell<Vec<u32>>,
-    /// Rank served by each responder, by queue pair number, recorded when the first completion of the responder comes.
+    /// Rank served by each responder, by queue pair number, recorded at the first completion of the responder.
     sources: RefCell<FxHashMap<u32, u32>>,
     known: RefCell<KnownSlots>,
     heartbeat: RefCell<Heartbeat>,
@@ -143,7 +142,7 @@ impl VerbsDevice {
             self.heartbeat.borrow_mut().alive(source);
             match (c.opcode, c.immediate) {
                 (RECEIVE, Some(immediate)) => {
-                    // SAFETY: the buffer came back with this completion and is given back below.
+                    // SAFETY: this completion has returned the buffer, which is posted again below.
                     let bytes = unsafe { self.receives.borrow().bytes(c.id, c.len) };
                     if let Some(taken) = credits::advertised(immediate) {
                         self.engine.borrow_mut().out.credits[source as usize].received(taken);
@@ -162,7 +161,7 @@ impl VerbsDevice {
                 (_, None) => {}
             }
         }
-        self.receives.borrow_mut().give_back(c.id);
+        self.receives.borrow_mut().return_buffer(c.id);
     }
 
     /// Polls for completions of receives unless the stash holds some; returns whether it holds any now.
@@ -208,9 +207,9 @@ impl VerbsDevice {
         Ok(taken.map_err(broken)? > 0)
     }
 
-    /// One poll of a waiting rank: it polls one or two completion queues, and does little else while nothing arrives.
-    /// While requests are outstanding the rank usually waits for these, so only one poll in [`MAX_SKIPPED_POLLS`]
-    /// checks for receives.
+    /// One poll of a waiting rank: it polls one or two completion queues, and does little else while no completion
+    /// arrives. While requests are outstanding the rank usually waits for these, so only one poll in
+    /// [`MAX_SKIPPED_POLLS`] checks for receives.
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut engine = self.engine.borrow_mut();
         let mut any = self.take_sends(&mut engine)?;
@@ -224,14 +223,13 @@ impl VerbsDevice {
         }
         engine.poll_sgrs()?;
         engine.drive();
-        let (to_self, ended) = (engine.to_self.count(), engine.out.done.len());
+        let (to_self, ended) = (engine.to_self.len(), engine.out.done.len());
         drop(engine);
         // Packets that their handlers send are delivered by the next poll.
         for _ in 0..to_self {
-            let Some(bytes) = self.engine.borrow_mut().to_self.take() else { break };
+            let Some(bytes) = self.engine.borrow_mut().to_self.pop_front() else { break };
             any = true;
             sink(Event::Packet { source: self.links.me, bytes: &bytes });
-            self.engine.borrow_mut().to_self.give_back(bytes);
         }
         for _ in 0..ended {
             // A handler may have cancelled the operation.
@@ -266,7 +264,7 @@ impl VerbsDevice {
         Ok(true)
     }
 
-    /// Reports operations that failed for their key, once it is known whether the peer is lost.
+    /// Reports operations that failed because of their key, once it is known whether the peer is lost.
     #[cold]
     fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let lost = self.check_peers(PeerCheck::Alive).err();
@@ -325,7 +323,7 @@ impl VerbsDevice {
                     let e = Error::new(ErrorKind::PeerLost, "cancel a transfer")
                         .peer(peer)
                         .device("verbs")
-                        .cause("a transfer was cancelled and could not be completed, so its connection was ended");
+                        .cause("a cancelled transfer could not be completed, so its connection was closed");
                     self.engine.borrow_mut().lose(peer, &e);
                 }
             }
@@ -335,7 +333,7 @@ impl VerbsDevice {
         }
     }
 
-    /// Takes an event, after which its queue must be armed again; returns whether there was one.
+    /// Reads an event, after which its queue must be armed again; returns whether there was one.
     fn take_event(&self) -> bool {
         let Some(fired) = self.channel.event() else { return false };
         if !self.sends_done.note(&fired) && !self.receives_done.note(&fired) {
@@ -344,8 +342,8 @@ impl VerbsDevice {
         true
     }
 
-    /// Arms the queues whose event has been taken, then checks for work: completions after the check make the channel
-    /// readable, earlier ones are found by the check. Returns whether there is work.
+    /// Arms the queues whose event has been read, then checks for work: the check finds completions that came before it,
+    /// and later ones make the channel readable. Returns whether there is work.
     fn prepare_to_sleep(&self) -> bool {
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
         let armed = armed.and_then(|()| self.engine.borrow().arm_sgrs());
@@ -362,8 +360,8 @@ impl VerbsDevice {
                     self.links.agent_wake.wake();
                 }
                 Err(e) => {
-                    // Without a waker the rank must poll.
-                    tracing::warn!("completions cannot wake this rank: {e}");
+                    // The rank has to poll, since nothing wakes it.
+                    tracing::warn!("the completion channel cannot wake this rank: {e}");
                     return true;
                 }
             }
@@ -380,19 +378,20 @@ impl VerbsDevice {
         let Some(peer) = lost.blamed_number().filter(is_other) else { return };
         if lost.kind() == ErrorKind::PeerLost {
             self.heartbeat.borrow_mut().note(lost);
-            self.links.tell_of(peer);
+            self.links.announce_loss(peer);
             self.engine.borrow_mut().lose(peer, lost);
         }
     }
 
-    fn say(&self, message: Message) {
+    fn set_farewell(&self, message: Message) {
         self.links.lock().farewell = Some(message);
         // The agent sends the message, and ends.
         drop(self.agent.borrow_mut().take());
     }
 }
 
-// SAFETY: what it allocates lives until the release; the HCA accesses registered memory and the blocks of requests only.
+// SAFETY: memory that it allocates lives until the release; the HCA accesses only registered memory and the blocks of
+// requests.
 unsafe impl Device for VerbsDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -434,7 +433,7 @@ unsafe impl Device for VerbsDevice {
         // SAFETY: the same contract.
         let posted = unsafe { self.engine.borrow_mut().post(request) }?;
         if posted == Posted::Busy && !self.polling.get() {
-            // Completions make room for the next try, even for a caller that does not poll.
+            // Completions free resources for the next attempt, even for a caller that does not poll.
             self.absorb()?;
             self.engine.borrow_mut().drive();
         }
@@ -482,7 +481,7 @@ unsafe impl Device for VerbsDevice {
                 let e = Error::new(ErrorKind::PeerLost, "post a work request").peer(peer).device("verbs");
                 let cause = match self.links.is_port_down() {
                     true => format!("{} is down", self.links.port()),
-                    false => "both ranks communicate by another device".into(),
+                    false => "both ranks have switched to another device".into(),
                 };
                 self.engine.borrow_mut().lose(peer, &e.cause(cause));
                 self.links.give_up(peer);
@@ -493,13 +492,13 @@ unsafe impl Device for VerbsDevice {
         }
         self.heartbeat.borrow_mut().check(&self.links).map_err(|e| {
             if let Some(peer) = e.blamed_number().filter(|_| e.kind() == ErrorKind::PeerLost) {
-                self.links.tell_of(peer);
+                self.links.announce_loss(peer);
                 self.engine.borrow_mut().lose(peer, &e);
             }
             self.links.blame(e).rank(self.links.me)
         })?;
         self.end_responders()?;
-        self.engine.borrow_mut().regions.let_go()?;
+        self.engine.borrow_mut().regions.deregister_lingering()?;
         self.engine.borrow_mut().kick_stalled();
         let engine = self.engine.borrow();
         match engine.lost() {
@@ -507,7 +506,7 @@ unsafe impl Device for VerbsDevice {
                 self.heartbeat.borrow_mut().note(e);
                 Err(self.links.blame(e.again()).rank(self.links.me))
             }
-            None => Ok(self.heartbeat.borrow().stopped().filter(|_| matches!(about, PeerCheck::Stopped))),
+            None => Ok(self.heartbeat.borrow().stopped_rank().filter(|_| matches!(about, PeerCheck::Stopped))),
         }
     }
 
@@ -519,13 +518,13 @@ unsafe impl Device for VerbsDevice {
         if how != Leave::Lost {
             let idle = self.engine.borrow_mut().is_idle();
             if idle && !self.left.replace(true) && how == Leave::Early {
-                self.say(Message::Left);
+                self.set_farewell(Message::Left);
             }
             return Ok(idle);
         }
         if !self.left.replace(true) {
             let blamed = self.heartbeat.borrow().met();
-            self.say(Message::Lost { blamed, why: "it ended without leaving the job".into() });
+            self.set_farewell(Message::Lost { blamed, why: "the peer ended without leaving the job".into() });
         }
         Ok(true)
     }

@@ -29,11 +29,12 @@ use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
-/// Maximum blocks in one gather list of the device interface; lists are cut into requests by the HCA's own limit.
+/// Maximum number of blocks in one gather list of the device interface; lists are split into requests by the HCA's own
+/// limit.
 const MAX_BLOCKS: usize = 1024;
-/// Requested number of pieces per request.
+/// Requested number of segments per request.
 const PIECES: u32 = 16;
-/// Lists of each kind posted to one peer at a time, and requested blocks per list.
+/// Number of lists of each kind posted to one peer at a time, and requested number of blocks per list.
 const LISTS: u32 = 64;
 const LIST_BLOCKS: i32 = 64;
 /// Measured on Soft-RoCE; `ci/bench-verbs --only schemes` prints the values. Other HCAs need other values
@@ -45,11 +46,10 @@ const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 8 << 10, read_inter: 16
 const CACHE_ENTRIES: usize = 1024;
 /// Inline sizes to try, largest first.
 const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
-/// Reads and atomics in progress per connection.
+/// Maximum number of reads and atomics in progress per connection.
 const DEPTH: i32 = 16;
 
 /// A rank that has opened its device, before it knows the addresses of the others.
-#[derive(Debug)]
 pub(crate) struct Prepared {
     rank: u32,
     context: Arc<Context>,
@@ -64,7 +64,7 @@ pub(crate) struct Prepared {
     max_completions: usize,
     /// Maximum length of a shared receive queue.
     max_receives: usize,
-    /// Whether the HCA follows the page tables, so that memory of the user need not be pinned.
+    /// Whether the HCA supports on-demand paging, so that memory of the user need not be pinned.
     on_demand: bool,
     limits: Limits,
     settings: Settings,
@@ -87,7 +87,7 @@ fn find_pkey(keys: &[u16], wanted: Option<u16>) -> Result<u16> {
 }
 
 /// Identifies the processes that this rank can watch: equal on ranks that can watch each other; empty if this machine
-/// does not provide it.
+/// does not provide the identity.
 fn node() -> Vec<u8> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
     let space = std::fs::read_link("/proc/self/ns/pid");
@@ -97,7 +97,7 @@ fn node() -> Vec<u8> {
     }
 }
 
-/// Bytes of locked memory that a rank needs at start-up.
+/// Number of bytes of locked memory that a rank needs at start-up.
 fn locked_bytes(settings: &Settings, ranks: usize) -> usize {
     Endpoint::BYTES + credits::buffers(settings.verbs_receives, ranks) * PACKET + Pool::bytes() + Regions::bytes(ranks)
 }
@@ -176,7 +176,6 @@ impl Prepared {
     }
 
     /// The endpoint address to publish to the other ranks.
-    #[must_use]
     pub(crate) fn address(&self) -> Vec<u8> {
         self.address.write()
     }
@@ -195,8 +194,8 @@ impl Prepared {
                 EndpointAddress::read(bytes).ok_or_else(|| fail(ErrorKind::Protocol).cause("malformed address"))?;
             if address.ethernet != self.choice.ethernet {
                 return Err(fail(ErrorKind::Mismatch)
-                    .cause("one rank's port is Ethernet, the other's InfiniBand")
-                    .remedy("choose devices of one kind with FARSIDE_VERBS_DEVICE"));
+                    .cause("one port is Ethernet, the peer's InfiniBand")
+                    .remedy("select ports of one link layer with FARSIDE_VERBS_DEVICE"));
             }
             all.push(address);
         }
@@ -205,7 +204,7 @@ impl Prepared {
         let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
         let entries = |wanted: usize| wanted.min(self.max_completions);
         let count = credits::buffers(self.settings.verbs_receives, addresses.len()).min(self.max_receives);
-        // Their completion queue has room for each too.
+        // The completion queue of receives has room for each buffer, too.
         let count = count.min(self.max_completions - 16);
         let sends = Completions::new(&channel, entries(queue * addresses.len() + 16)).map_err(failed)?;
         let receives = Completions::new(&channel, entries(count + 16)).map_err(failed)?;
@@ -305,8 +304,8 @@ fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     ))
 }
 
-/// The device's part of `farside info`: that it works on this machine or the reason why it does not, and a line for
-/// each port and GID.
+/// The device's part of `farside info`: a description of the device on this machine, or the reason why it does not
+/// work, and a line for each port and GID.
 pub(crate) fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
     match LocalPorts::find(0, settings) {
         Ok(found) => {

@@ -2,14 +2,13 @@
 //! remedy (InfiniBand Architecture Specification, volume 1, 10.10.3 and 9.9; `ibv_poll_cq(3)`).
 //!
 //! Requests complete in order, so all before the one that failed were executed. The knowledge about that request and
-//! about those behind it, which complete with `WR_FLUSH_ERR`, decides their fate:
+//! the following ones, which complete with `WR_FLUSH_ERR`, determines their fate:
 //!
-//! | fate | the failed request | requests behind it | they |
+//! | fate | the failed request | following requests | consequence |
 //! |---|---|---|---|
-//! | [`Refused`](Fate::Refused) | not executed: the peer's queue pair has refused it and ended | not executed | it
-//! alone fails, the others are posted on a new connection |
-//! | [`Unknown`](Fate::Unknown) | unknown: an answer may be lost | unknown | the queue pair starts again at this request: the peer's, which continues, does not execute again what it has executed |
-//! | [`Silent`](Fate::Silent) | unknown: no answer came | unknown | as `Unknown` if this rank's port was down, else as `Lost` |
+//! | [`Refused`](Fate::Refused) | not executed: the peer's queue pair has refused it and ended | not executed | it alone fails, the others are posted on a new connection |
+//! | [`Unknown`](Fate::Unknown) | unknown: an answer may be lost | unknown | the queue pair is restarted at this request: the peer's, which continues, executes no request twice |
+//! | [`Silent`](Fate::Silent) | unknown: no answer arrived | unknown | as `Unknown` if this rank's port was down, else as `Lost` |
 //! | [`Lost`](Fate::Lost) | unknown | unknown | the peer is lost; if another device reaches it, that one continues from what has arrived |
 
 use ibverbs::ibv_wc_status as s;
@@ -19,18 +18,17 @@ use crate::error::{Error, ErrorKind};
 /// Effect of a failed request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The peer has refused the request, and executes no request behind it.
+    /// The peer has refused the request, and executes no later request.
     Refused,
-    /// The peer may have executed the request and those behind it, and its queue pair continues.
+    /// The peer may have executed the request and later ones, and its queue pair continues.
     Unknown,
     /// The peer does not answer.
     Silent,
-    /// The peer cannot be reached any more.
+    /// The peer cannot be reached any longer.
     Lost,
 }
 
 /// One status of the table.
-#[derive(Debug)]
 struct Row {
     status: u32,
     name: &'static str,
@@ -40,11 +38,11 @@ struct Row {
     remedy: &'static str,
 }
 
-const BUILD: &str = "make sure that all ranks run the same build; if they do, report this error";
+const BUILD: &str = "make sure that all ranks run the same build; if they do, report a bug in Farside";
 const KEY: &str = "the target's memory was released, or the range is outside of it: exchange keys again";
-const HARDWARE: &str = "look at the device (rdma statistic, the kernel log)";
+const HARDWARE: &str = "check the device (rdma statistic, the kernel log)";
 
-/// Makes the table: for each status its kind, fate, cause and remedy.
+/// Defines the table: for each status its kind, fate, cause and remedy.
 macro_rules! table {
     ($($name:ident $kind:ident $fate:ident: $cause:literal, $remedy:expr;)*) => {
         const TABLE: &[Row] = &[$(Row {
@@ -60,39 +58,40 @@ macro_rules! table {
 
 table! {
     IBV_WC_LOC_LEN_ERR BadArgument Lost:
-        "this side: the request is longer than the port or the receive buffer allows", BUILD;
-    IBV_WC_LOC_QP_OP_ERR PeerLost Unknown: "this side: the queue pair could not send the request",
-        "look at the port and the network interface (ibv_devinfo, ip link, ip route)";
-    IBV_WC_LOC_EEC_OP_ERR PeerLost Lost: "this side: the end-to-end context refused the request", HARDWARE;
-    IBV_WC_LOC_PROT_ERR BadArgument Lost: "this side: a local buffer is not registered memory, or no longer",
-        "keep buffers, and the window that they belong to, until the operation is complete";
+        "local length error: the request is longer than the port or the receive buffer allows", BUILD;
+    IBV_WC_LOC_QP_OP_ERR PeerLost Unknown: "local queue pair error: the request could not be executed",
+        "check the port and the network interface (ibv_devinfo, ip link, ip route)";
+    IBV_WC_LOC_EEC_OP_ERR PeerLost Lost: "local end-to-end context error", HARDWARE;
+    IBV_WC_LOC_PROT_ERR BadArgument Lost: "local protection error: a local buffer is not, or no longer, registered",
+        "keep buffers and their window until the operation is complete";
     IBV_WC_WR_FLUSH_ERR PeerLost Unknown:
-        "the connection ended before the request was executed", "see the first error of this connection";
-    IBV_WC_MW_BIND_ERR Forbidden Lost: "this side: a memory window could not be bound", BUILD;
-    IBV_WC_BAD_RESP_ERR PeerLost Lost: "the other side answered with a malformed response", HARDWARE;
-    IBV_WC_LOC_ACCESS_ERR BadArgument Lost: "this side: a peer's write did not fit the memory that it named", BUILD;
+        "the request was flushed: the queue pair was in the error state", "see the first error of this connection";
+    IBV_WC_MW_BIND_ERR Forbidden Lost: "local error: a memory window could not be bound", BUILD;
+    IBV_WC_BAD_RESP_ERR PeerLost Lost: "the peer answered with a malformed response", HARDWARE;
+    IBV_WC_LOC_ACCESS_ERR BadArgument Lost:
+        "local access error: a peer's write was outside the memory of its remote key", BUILD;
     IBV_WC_REM_INV_REQ_ERR BadKey Refused:
-        "the other side cannot execute the request: length, alignment or operation are not allowed there", KEY;
+        "remote invalid request: the peer does not allow its length, alignment or operation", KEY;
     IBV_WC_REM_ACCESS_ERR BadKey Refused:
-        "the other side refused access: the remote key is not valid for that range", KEY;
-    IBV_WC_REM_OP_ERR BadKey Refused: "the other side could not complete the request", KEY;
+        "remote access error: the remote key is not valid for that range", KEY;
+    IBV_WC_REM_OP_ERR BadKey Refused: "remote operation error: the peer could not complete the request", KEY;
     IBV_WC_RETRY_EXC_ERR PeerLost Silent:
-        "the other side does not answer: its process has ended, or the link is cut",
-        "look at that rank's output and at the link (ibv_devinfo, ip -s link); on a slow one raise FARSIDE_VERBS_TIMEOUT";
+        "transport retries exceeded: the peer's process has ended, or the link is down",
+        "check that rank's output and the link (ibv_devinfo, ip -s link); on a slow link raise FARSIDE_VERBS_TIMEOUT";
     IBV_WC_RNR_RETRY_EXC_ERR PeerLost Lost:
-        "the other side had no receive buffer for too long", "raise FARSIDE_VERBS_RECEIVES";
-    IBV_WC_LOC_RDD_VIOL_ERR PeerLost Lost: "this side: the reliable datagram domains differ", HARDWARE;
-    IBV_WC_REM_INV_RD_REQ_ERR PeerLost Lost: "the other side refused a reliable datagram", HARDWARE;
-    IBV_WC_REM_ABORT_ERR PeerLost Lost: "the other side aborted the request", "look at that rank's output";
-    IBV_WC_INV_EECN_ERR PeerLost Lost: "the end-to-end context does not exist", HARDWARE;
-    IBV_WC_INV_EEC_STATE_ERR PeerLost Lost: "the end-to-end context is in a state that forbids the request", HARDWARE;
-    IBV_WC_FATAL_ERR PeerLost Lost: "this side: the device has failed", HARDWARE;
+        "receiver-not-ready retries exceeded: the peer had no receive buffer posted", "raise FARSIDE_VERBS_RECEIVES";
+    IBV_WC_LOC_RDD_VIOL_ERR PeerLost Lost: "local reliable datagram domain violation", HARDWARE;
+    IBV_WC_REM_INV_RD_REQ_ERR PeerLost Lost: "the peer rejected a reliable datagram", HARDWARE;
+    IBV_WC_REM_ABORT_ERR PeerLost Lost: "the peer aborted the request", "check that rank's output";
+    IBV_WC_INV_EECN_ERR PeerLost Lost: "invalid end-to-end context number", HARDWARE;
+    IBV_WC_INV_EEC_STATE_ERR PeerLost Lost: "invalid end-to-end context state", HARDWARE;
+    IBV_WC_FATAL_ERR PeerLost Lost: "fatal local device error", HARDWARE;
     IBV_WC_RESP_TIMEOUT_ERR PeerLost Silent:
-        "the other side did not respond in time", "look at that rank's output and at the link";
-    IBV_WC_GENERAL_ERR PeerLost Lost: "the device reports an error that none of the others describes", HARDWARE;
-    IBV_WC_TM_ERR PeerLost Lost: "tag matching failed, which is not used here", HARDWARE;
+        "the peer did not respond in time", "check that rank's output and the link";
+    IBV_WC_GENERAL_ERR PeerLost Lost: "general error of the device", HARDWARE;
+    IBV_WC_TM_ERR PeerLost Lost: "hardware tag matching failed, which Farside does not use", HARDWARE;
     IBV_WC_TM_RNDV_INCOMPLETE PeerLost Lost:
-        "a rendezvous of tag matching is incomplete, which is not used here", HARDWARE;
+        "a hardware tag matching rendezvous is incomplete, which Farside does not use", HARDWARE;
 }
 
 const UNKNOWN: Row = Row {
@@ -100,7 +99,7 @@ const UNKNOWN: Row = Row {
     name: "unknown",
     kind: ErrorKind::PeerLost,
     fate: Fate::Lost,
-    cause: "the device reports a status that is not in the table",
+    cause: "unknown completion status",
     remedy: HARDWARE,
 };
 
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_says_which_side_and_what_to_do() {
+    fn every_row_names_the_side_and_the_remedy() {
         for row in TABLE {
             let text = explain(row.status, 0x81, "write remote memory", 3).0.to_string();
             assert!(text.contains(row.name) && text.contains("rank 3") && text.contains("verbs"), "{text}");

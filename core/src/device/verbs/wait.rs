@@ -1,6 +1,5 @@
 //! Waking a rank that sleeps on another device.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,8 +9,8 @@ use crate::device::Waker;
 pub(super) use crate::device::wait::{WakeFd, random, sleep};
 
 /// Wakes a rank that sleeps on another device: the agent calls the waker when the completion channel becomes readable.
-/// The rank, not the agent, reads the channel, so it may stay readable for long. The agent therefore sleeps on its
-/// edges, as reported by `epoll`.
+/// The rank, not the agent, reads the channel, which may therefore stay readable for long. So the agent uses
+/// edge-triggered `epoll`.
 pub(super) struct Elsewhere {
     waker: Waker,
     edges: OwnedFd,
@@ -38,12 +37,6 @@ impl Elsewhere {
 impl AsFd for Elsewhere {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.edges.as_fd()
-    }
-}
-
-impl fmt::Debug for Elsewhere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Elsewhere").field("edges", &self.edges).finish_non_exhaustive()
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn fit<const N: usize>(
     let of = |parameters: &[f64; N]| residuals(&curve, series, parameters);
     let minimum = |weights: &[f64], parameters: [f64; N]| {
         let problem = Problem { curve: &curve, series, weights, parameters: parameters.into() };
-        // A search that reaches its limit has still come closer; one that overflows may not have.
+        // The result of a search that reaches its limit is still an improvement; that of one that overflows may not be.
         let search = LevenbergMarquardt::new().with_tol(1e-8).with_patience(EVALUATIONS_PER_PARAMETER);
         let found: [f64; N] = search.minimize(problem).0.parameters.into();
         Some(if misfit(&of(&found)).is_finite() { found } else { parameters })

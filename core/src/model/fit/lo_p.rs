@@ -17,9 +17,9 @@ const STEEPEST: f64 = 60.0;
 /// Fits LoP. Both overheads are λ1 + λ2 / (λ3 + p), and round trips λ1 / (λ2 + p) + λ3 + λ4 (1 - e^(λ5 (p - λ6))), with
 /// λ1 of overheads at least 0, and denominators of at least 1/2 from p = 1.
 ///
-/// Parameters of round trips have no meaning of their own; only the times that they give within the measured range do.
-/// λ6 changes λ3 and λ4 alone (λ4 e^(λ5 (p - λ6)) = λ4 e^(-λ5 λ6) e^(λ5 p)), so here it is the smallest p that was
-/// measured; and where λ5 or a numerator is small, or a denominator large, several terms have nearly the same shape.
+/// Parameters of round trips have no meaning of their own; only the times that they yield within the measured range do.
+/// λ6 changes only λ3 and λ4 (λ4 e^(λ5 (p - λ6)) = λ4 e^(-λ5 λ6) e^(λ5 p)), so it is fixed to the smallest measured p;
+/// and if λ5 or a numerator is small, or a denominator large, several terms have nearly the same shape.
 ///
 /// # Errors
 /// A bad argument: fewer than 3 values of p for an overhead or 5 for round trips, p of less than 1, or a time that is
@@ -39,7 +39,9 @@ pub fn lo_p(samples: &FanSamples) -> Result<Fitted<LoP>> {
 fn series(quantity: Quantity, points: &[Point], least: usize) -> Result<Series> {
     let series = Series::new(quantity, points, least)?;
     match series.xs.first() {
-        Some(p) if *p < 1.0 => Err(bad(format!("{} of {p} messages", quantity.text()), "measure at least 1 message")),
+        Some(p) if *p < 1.0 => {
+            Err(bad(format!("{} is not defined for {p} messages", quantity.text()), "measure at least 1 message"))
+        }
         _ => Ok(series),
     }
 }

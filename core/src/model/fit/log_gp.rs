@@ -9,10 +9,11 @@ use crate::model::LogGP;
 /// Fits LogGP with an overhead per byte. No parameter is negative.
 ///
 /// - o of both sides and O: the overheads are o + O m.
-/// - g and G: a message of a stream takes g + G (m - 1). Where the processor is busy for longer than that, g and G
-///   contain the overhead.
-/// - L: a round trip takes 2 (L + o of both sides + 2 O m + G (m - 1)), or with O m if receives take no time. L is the
-///   only parameter that is a difference of times; its error is that of a short round trip, however small L is.
+/// - g and G: a message of a stream takes g + G (m - 1). If the processor is busy for longer than that, g and G contain
+///   the overhead.
+/// - L: a round trip takes 2 (L + o of both sides + 2 O m + G (m - 1)), or with O m instead of 2 O m if receives take
+///   no time. L is the only parameter that is a difference of times; its absolute error is that of a short round trip,
+///   however small L is.
 ///
 /// The threshold S is `None`, and the time to reduce a byte 0: the samples do not contain them.
 ///

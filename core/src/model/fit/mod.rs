@@ -56,12 +56,12 @@ pub struct Point {
 pub struct Samples {
     /// Round trips of a ping-pong, with messages of the same size in both directions.
     pub round_trip: Vec<Point>,
-    /// Times per message of a stream to one receiver: the time of the stream divided by its messages. The stream is long
-    /// enough for the latency of the last message not to count.
+    /// Times per message of a stream to one receiver: the time of the stream divided by its number of messages. The
+    /// stream is long enough to make the latency of the last message negligible.
     pub per_message: Vec<Point>,
-    /// Times for which a send keeps the processor busy: those of the post alone.
+    /// Times for which a send keeps the processor busy: only those of posting.
     pub send_overhead: Vec<Point>,
-    /// Times for which the receive of a message that has arrived keeps the processor busy; empty if they are zero, as of RDMA
+    /// Times for which the receive of an arrived message keeps the processor busy; empty if they are zero, as for RDMA
     /// writes.
     pub receive_overhead: Vec<Point>,
 }
@@ -69,9 +69,9 @@ pub struct Samples {
 /// Times for messages of one size by the number of messages p, which is at least 1, for [`lo_p`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FanSamples {
-    /// Send overheads of each of p messages that are sent one after the other; at least 3 values of p.
+    /// Send overheads of each of p consecutively sent messages; at least 3 values of p.
     pub send_overhead: Vec<Point>,
-    /// Receive overheads of each of p messages, likewise; empty if they are zero, as of RDMA writes.
+    /// Receive overheads of each of p messages, as above; empty if they are zero, as for RDMA writes.
     pub receive_overhead: Vec<Point>,
     /// Round trips of each of p messages of a 1:p and p:1 ping-pong; at least 5 values of p.
     pub round_trip: Vec<Point>,
@@ -114,11 +114,11 @@ pub struct FittedPoint {
 /// `Unsupported`.
 #[cfg(not(feature = "tune"))]
 pub fn lo_p(_samples: &FanSamples) -> Result<Fitted<super::LoP>> {
-    let e = Error::new(ErrorKind::Unsupported, "fit a model").cause("LoP");
+    let e = Error::new(ErrorKind::Unsupported, "fit a model").cause("this build cannot fit the LoP model");
     Err(e.remedy("build farside-core with its feature `tune`"))
 }
 
-/// A model that was fitted.
+/// A fitted model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fitted<M> {
     /// The model with its parameters.

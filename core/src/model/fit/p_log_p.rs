@@ -45,7 +45,7 @@ pub fn p_log_p(samples: &Samples) -> Result<Fitted<PLogP>> {
 
 fn whole(series: Series) -> Result<Series> {
     match series.xs.iter().find(|x| x.fract() != 0.0 || **x >= (1_u64 << f64::MANTISSA_DIGITS) as f64) {
-        Some(x) => Err(bad(format!("a message of {x} bytes"), "use whole numbers of bytes")),
+        Some(x) => Err(bad(format!("{x} is not a valid message length"), "use integral numbers of bytes")),
         None => Ok(series),
     }
 }

@@ -1,4 +1,4 @@
-//! Least squares that outliers do not disturb.
+//! Least squares with robustness against outliers.
 
 /// Number of standard deviations at which Huber's function begins to lower the weight: 95 % efficient for normal
 /// residuals.
@@ -88,7 +88,7 @@ impl<const N: usize> Linear<N> {
         reweight(start, |parameters| self.residuals(parameters), |weights, _| self.solve(weights))
     }
 
-    /// The least squares solution with equal weights, and the robust one. If the equations are only nearly right, the
+    /// The least squares solution with equal weights, and the robust one. If the equations hold only approximately, the
     /// latter may ignore points that are not outliers.
     #[cfg(feature = "tune")]
     pub(super) fn both(&self) -> [Option<([f64; N], Vec<f64>)>; 2] {
@@ -96,8 +96,7 @@ impl<const N: usize> Linear<N> {
         [self.solve(&equal).map(|parameters| (parameters, equal)), self.fit()]
     }
 
-    /// The least squares solution. A parameter that would be less than its bound is 0, as is one that no equation
-    /// contains.
+    /// The least squares solution. A parameter that would be below its bound is 0, as is one that no equation contains.
     pub(super) fn solve(&self, weights: &[f64]) -> Option<[f64; N]> {
         let (mut products, mut right) = ([[0.0; N]; N], [0.0; N]);
         for ((row, target), weight) in self.rows.iter().zip(&self.targets).zip(weights) {

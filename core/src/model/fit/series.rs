@@ -1,4 +1,4 @@
-//! Points that are checked, sorted and reduced to one time each.
+//! Points after checking, sorting and reduction to one time each.
 
 use super::{FittedPoint, Point, Quantity, bad};
 use crate::error::Result;
@@ -13,21 +13,27 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// A series of at least `least` abscissas; fewer are an error.
+    /// A series of at least `least` abscissas; fewer abscissas are an error.
     pub(super) fn new(quantity: Quantity, points: &[Point], least: usize) -> Result<Self> {
         let what = quantity.text();
         let mut times: Vec<(f64, f64)> = Vec::new();
         for point in points {
             let x = point.x;
             if !x.is_finite() || x < 0.0 {
-                return Err(bad(format!("{what} at {x}"), "use abscissas that are finite and not negative"));
+                return Err(bad(
+                    format!("{what} at {x}: not a valid abscissa"),
+                    "use abscissas that are finite and not negative",
+                ));
             }
             if point.times.is_empty() {
-                return Err(bad(format!("{what} at {x}: no time"), "measure at least one time for each point"));
+                return Err(bad(
+                    format!("{what} at {x}: no measured time"),
+                    "measure at least one time for each point",
+                ));
             }
             if let Some(time) = point.times.iter().find(|time| !time.is_finite() || **time < 0.0) {
                 return Err(bad(
-                    format!("{what} at {x}: a time of {time}"),
+                    format!("{what} at {x}: {time} is not a valid time"),
                     "use times that are finite and not negative",
                 ));
             }
@@ -38,8 +44,8 @@ impl Series {
         let (xs, medians): (Vec<_>, Vec<_>) =
             times.chunk_by(|a, b| a.0 == b.0).map(|same| same[(same.len() - 1) / 2]).unzip();
         if xs.len() < least {
-            let cause = format!("{what} at {} different abscissas, of {least} that the fit needs", xs.len());
-            return Err(bad(cause, "measure at more abscissas"));
+            let cause = format!("{what} at {} different abscissas, but the fit needs {least}", xs.len());
+            return Err(bad(cause, "measure at more distinct abscissas"));
         }
         // Times of 0, to which no residual can be relative, use the scale of the smallest other time.
         let smallest = medians.iter().copied().filter(|time| *time > 0.0).reduce(f64::min).unwrap_or(1.0);
@@ -47,7 +53,7 @@ impl Series {
         Ok(Self { quantity, xs, times: medians, scales })
     }
 
-    /// A series without points, or with at least `least` abscissas; other numbers are an error.
+    /// A series without points, or with at least `least` abscissas; other numbers of abscissas are an error.
     pub(super) fn new_or_none(quantity: Quantity, points: &[Point], least: usize) -> Result<Self> {
         Self::new(quantity, points, if points.is_empty() { 0 } else { least })
     }

@@ -5,7 +5,7 @@ use proptest::test_runner::TestCaseResult;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// Times measured for each point.
+/// Number of times measured for each point.
 const TIMES: usize = 60;
 
 const SIZES: [f64; 11] = [0.0, 1.0, 8.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0];
@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn lines_come_back(constant in microseconds(), slope in between(1e-5, 1e-2), mut random in random()) {
+    fn lines_are_recovered(constant in microseconds(), slope in between(1e-5, 1e-2), mut random in random()) {
         let fitted = line(&measured(&SIZES, &mut random, |x| constant + slope * x)).unwrap();
         close(fitted.model.constant, constant)?;
         close(fitted.model.slope, slope)?;
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn log_gp_comes_back(
+    fn log_gp_is_recovered(
         [latency, send, receive, more] in prop::array::uniform4(microseconds()),
         per_byte in between(1e-5, 1e-2),
         share in prop_oneof![Just(0.0), 0.1..1.0],
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn p_log_p_comes_back(
+    fn p_log_p_is_recovered(
         [latency, send, receive, more] in prop::array::uniform4(microseconds()),
         per_byte in between(1e-5, 1e-2),
         rendezvous in 4..SIZES.len(),
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn lo_p_comes_back(send in overheads(), receive in overheads(), trip in round_trips(), mut random in random()) {
+    fn lo_p_is_recovered(send in overheads(), receive in overheads(), trip in round_trips(), mut random in random()) {
         let samples = FanSamples {
             send_overhead: measured(&FANS, &mut random, |p| send.at(p)),
             receive_overhead: measured(&FANS, &mut random, |p| receive.at(p)),
@@ -208,10 +208,10 @@ fn what_cannot_be_fitted_is_a_bad_argument() {
         (with(f64::NAN, 1.0), "at NaN"),
         (with(f64::INFINITY, 1.0), "at inf"),
         (with(-1.0, 1.0), "at -1"),
-        (with(5.0, f64::NAN), "a time of NaN"),
-        (with(5.0, f64::INFINITY), "a time of inf"),
-        (with(5.0, -0.5), "a time of -0.5"),
-        (vec![Point { x: 1.0, times: vec![] }], "no time"),
+        (with(5.0, f64::NAN), "NaN is not a valid time"),
+        (with(5.0, f64::INFINITY), "inf is not a valid time"),
+        (with(5.0, -0.5), "-0.5 is not a valid time"),
+        (vec![Point { x: 1.0, times: vec![] }], "no measured time"),
     ];
     let samples = Samples {
         round_trip: good.clone(),
@@ -243,7 +243,7 @@ fn what_cannot_be_fitted_is_a_bad_argument() {
         }
     }
     let half = Samples { send_overhead: exact(&[0.5, 1.0], |x| x), ..samples };
-    assert!(p_log_p(&half).unwrap_err().to_string().contains("whole numbers"));
+    assert!(p_log_p(&half).unwrap_err().to_string().contains("integral numbers"));
     let none = FanSamples { send_overhead: exact(&[0.0, 1.0, 2.0], |x| 1.0 + x), ..fan };
     assert!(lo_p(&none).unwrap_err().to_string().contains("at least 1 message"));
 }

@@ -1,12 +1,12 @@
-//! The key-value exchange as a device sees it that connects some ranks of a job.
+//! The key-value exchange for a device that connects only some ranks of a job.
 
 use crate::bootstrap::Bootstrap;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Fences in which a device that connects only some ranks is opened; the other ranks take part in them too.
+/// Number of fences in which a device that connects only some ranks is opened; the other ranks enter them too.
 const FENCES: usize = 4;
 
-/// A group of ranks of a job, with keys of its own. All ranks of the job take part in its fences.
+/// A group of ranks of a job, with its own keys. All ranks of the job enter its fences.
 pub(crate) struct Group<'a> {
     inner: &'a mut dyn Bootstrap,
     /// The ranks, in ascending order.
@@ -18,13 +18,13 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The group of `ranks`, to which this rank belongs; `prefix` tells its keys from others.
+    /// The group of `ranks`, to which this rank belongs; `prefix` distinguishes its keys from others.
     pub(crate) fn new(inner: &'a mut dyn Bootstrap, ranks: &'a [u32], prefix: String) -> Self {
         let me = ranks.iter().position(|rank| *rank == inner.rank()).unwrap_or(0) as u32;
         Self { inner, ranks, me, prefix, fences: 0 }
     }
 
-    /// Passes the fences that are left of [`FENCES`], in which ranks that are not in the group take part.
+    /// Enters the remaining fences of [`FENCES`], which ranks outside the group enter too.
     pub(crate) fn end(mut self) -> Result<()> {
         while self.fences < FENCES {
             self.fence()?;
@@ -32,7 +32,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Takes part in the fences of a group to which this rank does not belong.
+    /// Enters the fences of a group to which this rank does not belong.
     pub(crate) fn pass(bootstrap: &mut dyn Bootstrap) -> Result<()> {
         (0..FENCES).try_for_each(|_| bootstrap.fence())
     }
@@ -63,7 +63,7 @@ impl Bootstrap for Group<'_> {
         self.fences += 1;
         if self.fences > FENCES {
             let e = Error::new(ErrorKind::Unsupported, "open a device").rank(self.inner.rank());
-            return Err(e.cause("it takes more fences of the launcher than the ranks without it take part in"));
+            return Err(e.cause("the device needs more bootstrap fences than ranks without the device enter"));
         }
         self.inner.fence()
     }

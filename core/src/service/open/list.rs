@@ -1,4 +1,4 @@
-//! Opens the devices of a list and joins them.
+//! Opens the devices of a list and combines them.
 
 use super::group::Group;
 use super::{exchange, open_one};
@@ -17,7 +17,7 @@ const OP: &str = "open the devices of the job";
 /// A device of the job: the `nth` of a kind, from 0.
 type Named = (ListedKind, usize);
 
-/// Reports why a device of the list does not work at this rank.
+/// Returns the reason why a device of the list does not work at this rank as an error.
 fn probe(device: &ListedDevice, rank: u32, settings: &Settings) -> Result<()> {
     match device.kind {
         ListedKind::Shm => Ok(()),
@@ -26,7 +26,7 @@ fn probe(device: &ListedDevice, rank: u32, settings: &Settings) -> Result<()> {
     }
 }
 
-/// Gives each device its number among those of its kind.
+/// Numbers each device among those of its kind.
 fn named(list: &[ListedDevice]) -> Vec<(Named, ListedDevice)> {
     let nth = |at: usize| list[..at].iter().filter(|other| other.kind == list[at].kind).count();
     list.iter().enumerate().map(|(at, device)| ((device.kind, nth(at)), device.clone())).collect()
@@ -35,11 +35,11 @@ fn named(list: &[ListedDevice]) -> Vec<(Named, ListedDevice)> {
 /// The devices of a rank, as it publishes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Announced {
-    /// That of the table of routes.
+    /// Digest of the routing table.
     digest: u64,
     host: String,
     devices: Vec<Named>,
-    /// The devices as the rank lists them.
+    /// The names of the devices in the rank's list.
     names: Vec<String>,
 }
 
@@ -69,9 +69,9 @@ impl Announced {
     }
 }
 
-/// The devices that the table of routes names for ranks `me` and `peer`: those of the way from the host of the lower rank
-/// to that of the higher one, so that both ranks choose alike. A name is that of a kind, or that of a device as the
-/// lower rank lists it, or else as the higher one does.
+/// The devices that the routing table names for ranks `me` and `peer`: those of the route from the host of the lower
+/// rank to that of the higher one, so that both ranks make the same choice. A name is that of a kind, or that of a
+/// device in the lower rank's list, or else in the higher rank's.
 fn choice(table: &RoutingTable, all: &[Announced], devices: &[Named], (me, peer): (usize, usize)) -> Choice {
     let [low, high] = [me.min(peer), me.max(peer)].map(|rank| &all[rank]);
     let Some((from, to)) = table.node(&low.host).zip(table.node(&high.host)) else { return Choice::default() };
@@ -90,7 +90,12 @@ fn choice(table: &RoutingTable, all: &[Announced], devices: &[Named], (me, peer)
         };
         if found.is_none() {
             let hosts = [&low.host, &high.host];
-            tracing::info!(rank = me, peer, "FARSIDE_ROUTES names {name} between {hosts:?}, which the ranks do not both have: the order of FARSIDE_DEVICES decides");
+            tracing::info!(
+                rank = me,
+                peer,
+                "FARSIDE_ROUTES names device {name} between {hosts:?}, which only some of the ranks have: the order of \
+                 FARSIDE_DEVICES is used"
+            );
         }
         found
     })
@@ -98,26 +103,26 @@ fn choice(table: &RoutingTable, all: &[Announced], devices: &[Named], (me, peer)
 
 /// The devices of the job, by number, and those of each rank, as bits.
 fn numbered(ranks: &[Announced]) -> (Vec<Named>, Vec<u64>) {
-    // Number 0 is shared memory, also where there is none.
+    // Number 0 is shared memory, even if no rank has it.
     let mut all = vec![(ListedKind::Shm, 0)];
     for named in ranks.iter().flat_map(|rank| &rank.devices) {
         if !all.contains(named) {
             all.push(*named);
         }
     }
-    // By the order in which the ranks list them, but the same for all ranks.
+    // The order is that of the ranks' lists, but the same for all ranks.
     let bit = |named: &Named| all.iter().position(|other| other == named).map_or(0, |at| 1u64 << at.min(63));
     let has = ranks.iter().map(|rank| rank.devices.iter().fold(0, |bits, named| bits | bit(named))).collect();
     (all, has)
 }
 
-/// Opens the devices that this rank has in common with others, and joins them. Collective. `nodes`: where the ranks are,
-/// if ranks of a node use shared memory.
+/// Opens the devices that this rank has in common with others, and combines them. Collective. `nodes`: the nodes of the
+/// ranks, if ranks of a node use shared memory.
 ///
 /// # Errors
 /// `Unsupported` if two ranks have no device in common, or no device is common to all ranks; `Setting` for more than
-/// [`MAX_DEVICES`] devices, or a table of routes that cannot be read; `Mismatch` if ranks have different tables; those of the
-/// devices.
+/// [`MAX_DEVICES`] devices, or a routing table that cannot be read; `Mismatch` if ranks have different tables; those of
+/// the devices.
 pub(super) fn open(
     bootstrap: &mut dyn Bootstrap,
     settings: &Settings,
@@ -130,7 +135,7 @@ pub(super) fn open(
     own.retain(|(_, device)| match probe(device, me, &settings.for_device(device)) {
         Ok(()) => true,
         Err(e) => {
-            tracing::info!("{} is left out: {e}", device.kind.name());
+            tracing::info!("device {} is not used: {e}", device.kind.name());
             left_out.get_or_insert(e);
             false
         }
@@ -152,12 +157,16 @@ pub(super) fn open(
     let all = all.collect::<Result<Vec<_>>>()?;
     if let Some(other) = all.iter().position(|other| other.digest != table.digest()) {
         let e = Error::new(ErrorKind::Mismatch, OP).rank(me).peer(other);
-        return Err(e.cause("FARSIDE_ROUTES names another table there").remedy("copy one file to every host"));
+        return Err(e
+            .cause("the peer's FARSIDE_ROUTES has different contents")
+            .remedy("copy the same file to every host"));
     }
     let (devices, has) = numbered(&all);
     if devices.len() > MAX_DEVICES {
         let e = Error::new(ErrorKind::Setting, OP).rank(me);
-        return Err(e.cause(format!("{} devices in FARSIDE_DEVICES, {MAX_DEVICES} allowed", devices.len())));
+        return Err(
+            e.cause(format!("FARSIDE_DEVICES names {} devices, but at most {MAX_DEVICES} are allowed", devices.len()))
+        );
     }
     let intra = match near {
         Some((prepared, ranks)) => {
@@ -178,12 +187,12 @@ pub(super) fn open(
         let mut group = Group::new(bootstrap, &ranks, format!("d{number}."));
         let opened = open_one(listed.kind, &mut group, &settings.for_device(listed))
             .map_err(|e| e.renumbered(|n| ranks.get(n).map_or(n, |rank| *rank as usize)));
-        // The others take part in the fences of this group, if there are others.
+        // The other ranks, if any, enter the fences of this group too.
         if ranks.len() < size as usize && opened.is_ok() {
             group.end()?;
         }
         let mut device = opened?;
-        // Only atomics of the domain take steps.
+        // Only atomics of the domain's device are composed from steps.
         if Some(number) == domain && !device.capabilities().accumulate {
             device = Box::new(Steps::over(device));
         }
@@ -201,7 +210,7 @@ pub(super) fn open(
     let lowest = nodes.map_or(&[][..], shm::Nodes::lowest);
     joined.map(|device| Box::new(device.on_nodes(lowest)) as Box<dyn Device>).map_err(|e| match left_out {
         Some(reason) if e.kind() == ErrorKind::Unsupported => {
-            reason.because(&format!("it is left out, and without it: {e}"))
+            reason.because(&format!("the device is not used, and without it: {e}"))
         }
         _ => e,
     })
@@ -212,7 +221,7 @@ mod tests {
     use super::*;
     use crate::settings::ListedKind::{Shm, Tcp, Verbs};
 
-    /// Ranks on hosts with devices, each a kind and the name of an interface.
+    /// Ranks on hosts with devices, each given by a kind and the name of an interface.
     fn ranks(lists: &[(&str, &[(ListedKind, &str)])]) -> Vec<Announced> {
         let device = |(kind, name): &(ListedKind, &str)| {
             let name = Some((*name).to_owned()).filter(|name| !name.is_empty());
@@ -264,9 +273,9 @@ mod tests {
         let device = |number| Some(Chosen::Device(number));
         // Names of the lower rank, and then of the higher one; the second rank has no verbs.
         assert_eq!((of(0, 1), of(1, 0)), ([device(3), None, device(2)], [device(3), None, device(2)]));
-        // The way from b to a, as rank 1 is lower.
+        // The route is that from b to a, as rank 1 is lower.
         assert_eq!((of(1, 2), of(2, 1)), ([device(2), device(3), None], [device(2), device(3), None]));
-        // A direct route only for large messages, and no row.
+        // A direct route for large messages only, and no row.
         assert_eq!((of(0, 3), of(1, 3), of(0, 4)), ([None, None, Some(Chosen::Kind(Tcp as u8))], [None; 3], [None; 3]));
     }
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Records: how they are cut into packets, malformed ones, and answers.
+//! Records: how they are split into packets, malformed records, and answers.
 
 use super::*;
 use crate::am::Payload;
@@ -60,7 +60,7 @@ fn update(code: u32, offset: usize, len: usize, operand: &[u8], old: *mut u8) ->
 }
 
 fn swap([expected, desired]: [u64; 2], offset: usize, len: usize, old: *mut u8) -> Update {
-    Update { change: Change::Swap { expected, desired }, at: Place { region: 0, offset }, len, old }
+    Update { change: Change::CompareSwap { expected, desired }, at: Place { region: 0, offset }, len, old }
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
             record(SUM, 8, u64::MAX - 3, &two),
             record(SUM, 4, 0, &two[..4]),
             record(99, 8, 0, &two),
-            record(SWAP, 3 | FETCHES, 0, &[0; 16]),
+            record(COMPARE_SWAP, 3 | FETCHES, 0, &[0; 16]),
             record(BYTE, u32::MAX >> 1, 0, &two),
             record(READ, 64 | FETCHES, 0, &[]).repeat(MAX_BYTES / 64 + 1),
         ] {
@@ -151,7 +151,7 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
         }
         records.memory.state.set(ExposureState::Exposed);
         assert_eq!((words.get(), signals.get(0, 0)), ([0; 8], 0));
-        let swap = record(SWAP, 8, 8, &[0, 7].map(u64::to_le_bytes).concat());
+        let swap = record(COMPARE_SWAP, 8, 8, &[0, 7].map(u64::to_le_bytes).concat());
         deliver(&header(0), &[good, record(BYTE, 1, 3, &[1]), swap].concat());
         assert_eq!((words.get(), signals.get(0, 0)), ([1 << 24, 7, 2, 0, 0, 0, 0, 0], 5));
         Ok(())
@@ -183,7 +183,8 @@ fn lengths_that_are_no_whole_elements_are_refused_at_the_origin() {
         let (operand, mut old) = ([0u8; 16], [0u8; 16]);
         let accumulate = |code, len| update(code, 0, len, &operand, std::ptr::null_mut());
         let swap = |len, old| swap([0, 1], 0, len, old);
-        // The rank itself applies at once, and another one's records wait in the queue: both refuse the same.
+        // Updates of the rank's own memory are applied at once, and those of another rank are queued: both reject the
+        // same calls.
         for peer in [0, 1] {
             let to = RecordQueue::new(peer, 0, 0, None);
             // SAFETY: the buffers live during the calls, and nothing is sent.
@@ -194,7 +195,7 @@ fn lengths_that_are_no_whole_elements_are_refused_at_the_origin() {
             for (code, len) in [(SUM, 12), (SUM, 7), (READ & 0xffff | hint(8, Effect::Read), 4)] {
                 assert_eq!(add(accumulate(code, len)), Err(ErrorKind::Misaligned), "{code:#x} to rank {peer}");
             }
-            assert_eq!(add(accumulate(SWAP, 8)), Ok(false), "the device refuses this code");
+            assert_eq!(add(accumulate(COMPARE_SWAP, 8)), Ok(false), "the device refuses this code");
             assert!(to.is_empty());
             assert_eq!(add(swap(8, std::ptr::null_mut())), Ok(true));
         }

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Updates in steps over the loopback device, one poll at a time: contention, errors, cancellation, and queues that
-//! become full in the middle.
+//! fill up in the middle.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ unsafe fn add(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, b
     true
 }
 
-/// A script for the device below: the requests that it has taken, in order, and the upcoming ones for which it is busy.
+/// A script for the inner device: the accepted requests, in order, and the upcoming ones for which it is busy.
 #[derive(Debug, Default)]
 struct Script {
     taken: RefCell<Vec<&'static str>>,
@@ -42,7 +42,7 @@ struct Scripted {
     script: Rc<Script>,
 }
 
-// SAFETY: hands on what the device below names.
+// SAFETY: passes on the memory that the inner device returns.
 unsafe impl Device for Scripted {
     forward!(inner: capabilities, register, release, import, forget, sealed, cancel, wake, waker, now, stats, check_peers, leave);
 
@@ -54,7 +54,7 @@ unsafe impl Device for Scripted {
         self.script.taken.borrow_mut().push(match request.operation {
             Operation::Transfer(transfer) => ["read", "write"][usize::from(transfer.write)],
             Operation::Update(Update { change: Change::Add(_), .. }) => "add",
-            Operation::Update(Update { change: Change::Swap { .. }, .. }) => "swap",
+            Operation::Update(Update { change: Change::CompareSwap { .. }, .. }) => "swap",
             Operation::Signal { .. } => "signal",
             _ => "other",
         });
@@ -127,7 +127,7 @@ impl Ranks {
         all
     }
 
-    /// Polls until something is complete.
+    /// Polls until a request is complete.
     fn complete(&self, me: usize) -> Vec<(u64, Result<()>)> {
         (0..10_000).map(|_| self.poll(me)).find(|all| !all.is_empty()).expect("an update never ends")
     }
@@ -147,11 +147,28 @@ impl Ranks {
     fn in_line(&self) -> u32 {
         // SAFETY: a word of the lock's line.
         let word = unsafe { self.lock().read_volatile() };
-        ((word >> 32) as u32).wrapping_sub(word as u32)
+        ((word >> 32) as u32).wrapping_sub(word as u32 >> 1) & u32::MAX >> 1
+    }
+
+    /// The requests that an origin has made since the last call.
+    fn taken(&self, me: usize) -> Vec<&'static str> {
+        self.scripts[me].taken.take()
+    }
+
+    /// Adds 0 to a word of 8 bytes, which makes the lock word shared.
+    fn share(&self, me: usize) {
+        self.add(me, 99, 56, &[[0; 8]], NULL, None);
+        self.complete(me).remove(0).1.unwrap();
+        self.taken(me);
     }
 }
 
 const NULL: *mut u8 = std::ptr::null_mut();
+
+/// The lock word when `tickets` tickets have been taken and released.
+fn free_lock(tickets: u32) -> u64 {
+    u64::from(tickets) << 32 | u64::from(tickets << 1)
+}
 
 #[test]
 fn two_ranks_add_exactly_to_elements_of_4_bytes_of_the_same_words() {
@@ -182,11 +199,10 @@ fn two_ranks_add_exactly_to_elements_of_4_bytes_of_the_same_words() {
 }
 
 #[test]
-fn lock_is_held_in_the_order_in_which_it_was_asked_for_and_its_tickets_begin_again() {
-    const LAST: u64 = u32::MAX as u64;
+fn lock_is_granted_in_the_order_of_requests_and_its_tickets_wrap() {
     let ranks = Ranks::new();
     // SAFETY: the lock's word, which is not in use yet.
-    unsafe { ranks.lock().write_volatile((LAST - 1) << 32 | (LAST - 1)) };
+    unsafe { ranks.lock().write_volatile(free_lock(u32::MAX - 1)) };
     let one = [1u32.to_le_bytes()];
     // Rank 1 polls less often. It waits for one update of rank 0, not for all of them.
     for id in 0..4 {
@@ -200,12 +216,13 @@ fn lock_is_held_in_the_order_in_which_it_was_asked_for_and_its_tickets_begin_aga
     assert_eq!(ranks.word(0), 2);
     (0..3).for_each(|_| ranks.complete(0).remove(0).1.unwrap());
     // SAFETY: as above.
-    assert_eq!((ranks.word(0), unsafe { ranks.lock().read_volatile() }), (5, 3 << 32 | 3));
+    assert_eq!((ranks.word(0), unsafe { ranks.lock().read_volatile() }), (5, free_lock(3)));
 }
 
 #[test]
 fn word_that_changes_after_it_was_read_is_computed_again() {
     let ranks = Ranks::new();
+    [0, 1].into_iter().for_each(|me| ranks.share(me));
     let mut old = [0u64; 2];
     ranks.add(0, 1, 8, &[5u64, 6].map(u64::to_le_bytes), old.as_mut_ptr().cast(), None);
     assert_eq!(*ranks.scripts[0].taken.borrow(), ["read"]);
@@ -217,7 +234,60 @@ fn word_that_changes_after_it_was_read_is_computed_again() {
 }
 
 #[test]
-fn region_released_while_the_lock_is_held_is_an_error_that_gives_the_lock_back() {
+fn several_words_take_four_requests_until_a_single_one_shares_the_lock_word() {
+    let ranks = Ranks::new();
+    let numbers = |count: u64| (1..=count).map(u64::to_le_bytes).collect::<Vec<_>>();
+    let add = |me, count| {
+        ranks.add(me, 1, 0, &numbers(count), NULL, None);
+        ranks.complete(me).remove(0).1.unwrap();
+        ranks.taken(me)
+    };
+    assert_eq!(add(0, 7), ["add", "read", "write", "add"]);
+    assert_eq!(add(1, 2), ["add", "read", "write", "add"]);
+    // An update of a single element takes and releases the lock first, at each origin.
+    assert_eq!(add(0, 1), ["add", "add", "read", "swap"]);
+    assert_eq!(add(0, 1), ["read", "swap"]);
+    assert_eq!(add(1, 2), ["add", "add", "read", "swap", "swap"]);
+    assert_eq!(add(1, 1), ["read", "swap"]);
+    assert_eq!(add(0, 7), [&["read"][..], &["swap"; 7]].concat());
+    assert_eq!((ranks.word(0), ranks.word(8), ranks.word(48)), (7, 8, 14));
+    // A region that is made later has an unshared lock word.
+    let next = (&ranks.target as &dyn Device).allocate(Region::allocated(8)).unwrap();
+    let of = |key: &[u8]| u64::from_le_bytes(*key.last_chunk().unwrap());
+    let all = (0..LOCKS).map(|_| (&ranks.target as &dyn Device).allocate(Region::allocated(8)).unwrap());
+    assert!(std::iter::once(next).chain(all).all(|region| of(&region.key) != of(&ranks.own.key)));
+}
+
+#[test]
+fn single_words_and_several_lose_no_update_of_each_other() {
+    for turns in 1..40 {
+        let ranks = Ranks::new();
+        let three = [1u64, 1, 1].map(u64::to_le_bytes);
+        for id in 0..20 {
+            ranks.add(0, id, 0, &three, NULL, None);
+        }
+        let (mut open, mut singles) = ([20, 0], 0);
+        for turn in 0.. {
+            if turn >= turns && turn % 3 == 0 && singles < 20 {
+                ranks.add(1, singles, 8, &three[..1], NULL, None);
+                (open[1], singles) = (open[1] + 1, singles + 1);
+            }
+            let me = usize::from(turn % 5 < 2);
+            ranks.poll(me).into_iter().for_each(|(_, result)| {
+                result.unwrap();
+                open[me] -= 1;
+            });
+            if (open, singles) == ([0, 0], 20) {
+                break;
+            }
+            assert!(turn < 100_000, "{open:?} updates are left");
+        }
+        assert_eq!((ranks.word(0), ranks.word(8), ranks.word(16), ranks.in_line()), (20, 40, 20, 0));
+    }
+}
+
+#[test]
+fn region_released_while_the_lock_is_held_is_an_error_that_releases_the_lock() {
     // Released before the elements are read, and before they are written.
     for polls in [0, 1] {
         let ranks = Ranks::new();
@@ -239,7 +309,7 @@ fn update_cancelled_while_it_holds_the_lock_is_finished_and_touches_no_memory_of
     let ranks = Ranks::new();
     let mut old = [0xEEu8; 4];
     ranks.add(0, 1, 0, &[3u32.to_le_bytes()], old.as_mut_ptr(), Some(32));
-    // Of the two updates that wait behind the first, the cancelled one is never begun, and the other one is done.
+    // Two updates wait after the first: the cancelled one is never begun, and the other one completes.
     ranks.add(0, 2, 0, &[50u32.to_le_bytes()], NULL, None);
     ranks.add(0, 3, 4, &[4u32.to_le_bytes()], NULL, None);
     assert_eq!(ranks.in_line(), 1);
@@ -255,6 +325,7 @@ fn steps_that_find_the_device_busy_are_posted_later_in_their_order() {
     // All busy patterns of the first seven requests; then the first 20 requests all busy.
     for busy in (0..128).chain([(1 << 20) - 1]) {
         let (locked, words) = (Ranks::new(), Ranks::new());
+        words.share(0);
         for ranks in [&locked, &words] {
             ranks.scripts[0].busy.set(busy);
         }

@@ -1,8 +1,8 @@
 /* Only the root of a rooted call may give MPI_IN_PLACE.
    ranks 2
-   says VERIFY MPI_GATHER(1): sendbuf is MPI_IN_PLACE, which only the root may give
-   says VERIFY MPI_SCATTER(1): recvbuf is MPI_IN_PLACE, which only the root may give
-   says VERIFY MPI_REDUCE(1): sendbuf is MPI_IN_PLACE, which only the root may give */
+   says VERIFY MPI_GATHER(1): sendbuf is MPI_IN_PLACE, which only the root may pass
+   says VERIFY MPI_SCATTER(1): recvbuf is MPI_IN_PLACE, which only the root may pass
+   says VERIFY MPI_REDUCE(1): sendbuf is MPI_IN_PLACE, which only the root may pass */
 #define HANDLED 3
 #include "check.h"
 

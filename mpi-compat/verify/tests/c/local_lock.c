@@ -1,7 +1,7 @@
 /* A window that was made with no_locks must not be locked, and MPI_PROC_NULL has no memory to lock.
    ranks 2
-   says VERIFY MPI_WIN_LOCK_ALL(1): win was made with no_locks
-   says VERIFY MPI_WIN_LOCK(1): win was made with no_locks
+   says VERIFY MPI_WIN_LOCK_ALL(1): win was created with no_locks
+   says VERIFY MPI_WIN_LOCK(1): win was created with no_locks
    says VERIFY MPI_WIN_LOCK(0): rank is MPI_PROC_NULL, which has no memory
    says VERIFY MPI_WIN_FLUSH(0): rank is MPI_PROC_NULL, which has no memory
    says VERIFY MPI_WIN_FLUSH_LOCAL(0): rank is MPI_PROC_NULL, which has no memory

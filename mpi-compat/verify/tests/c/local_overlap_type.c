@@ -1,6 +1,6 @@
 /* Elements that are received must not overlap; elements that are sent may.
    ranks 2
-   says VERIFY MPI_BCAST(1): buffer: the elements that a type receives overlap */
+   says VERIFY MPI_BCAST(1): buffer: the datatype has overlapping elements in a receive buffer */
 #include "check.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* The grid must not be larger than the communicator.
    ranks 2
-   says VERIFY MPI_CART_CREATE(0): dims {2,2} has 4 places, but the communicator has 2 ranks */
+   says VERIFY MPI_CART_CREATE(0): dims {2,2} has 4 positions, but the communicator has 2 ranks */
 #include "check.h"
 
 int main(void) {

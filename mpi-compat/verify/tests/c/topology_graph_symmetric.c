@@ -2,7 +2,7 @@
    data over it.
    ranks 3
    level 2
-   says VERIFY MPI_GRAPH_CREATE(0): the graph has an edge from 0 to 2 but none back
+   says VERIFY MPI_GRAPH_CREATE(0): the graph has an edge from 0 to 2 but none in the other direction
    says VERIFY MPI_NEIGHBOR_ALLGATHER(0): edges to 2: 1 in destinations != 0 in sources(2) */
 #include "check.h"
 

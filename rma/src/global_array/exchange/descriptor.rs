@@ -1,4 +1,4 @@
-//! The descriptors of two tasks' arrays, which the tasks exchange to make a link.
+//! The descriptors of two tasks' arrays, which the tasks exchange to create a link.
 
 use bytemuck::Pod;
 use farside_core::wire::{Reader, Writer};
@@ -15,48 +15,48 @@ use crate::messages::Messages;
 /// Bytes of the header of a message.
 const HEADER: usize = 8;
 
-/// First word of a descriptor, which distinguishes it from the data of a program's messages.
-const MARK: u64 = u64::from_le_bytes(*b"\xffarrays\xff");
+/// First word of a descriptor, which distinguishes it from the messages of the program.
+const DESCRIPTOR_MAGIC: u64 = u64::from_le_bytes(*b"\xffarrays\xff");
 
-/// A number for the element type `T`, which tasks compare.
+/// A hash of the element type `T`, which the tasks compare.
 fn code_of<T: Pod>() -> u64 {
     WindowElement::of::<T>("a global array").code()
 }
 
-/// The facts that a task sends to the other task, which all ranks of both tasks then know.
+/// Properties of a task that it sends to the other task; afterwards all ranks of both tasks know them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
+pub(super) struct TaskProperties {
     /// The strategy that the program requests.
     pub(super) request: Request,
     /// Whether ranks of the first rank's node share processors.
     pub(super) share_processors: bool,
-    /// Bytes of data in a packet.
+    /// Payload bytes of a packet.
     pub(super) packet: usize,
 }
 
-/// Bytes of [`Facts`] in a descriptor.
-const FACTS: usize = 32;
+/// Bytes of [`TaskProperties`] in a descriptor.
+const PROPERTIES_BYTES: usize = 32;
 
-impl Facts {
+impl TaskProperties {
     fn write(self, w: Writer) -> Writer {
-        w.u64(MARK).u64(self.request.code()).u64(u64::from(self.share_processors)).u64(self.packet as u64)
+        w.u64(DESCRIPTOR_MAGIC).u64(self.request.code()).u64(u64::from(self.share_processors)).u64(self.packet as u64)
     }
 
     fn read(r: &mut Reader<'_>) -> Option<Self> {
-        r.u64().filter(|mark| *mark == MARK)?;
+        r.u64().filter(|mark| *mark == DESCRIPTOR_MAGIC)?;
         let request = Request::of_code(r.u64()?);
         Some(Self { request, share_processors: r.u64()? == 1, packet: usize::try_from(r.u64()?).ok()? })
     }
 }
 
-/// The other task, its facts, and the facts of this task's first rank.
-pub(super) struct Described<const D: usize> {
-    pub(super) other: Task<D>,
-    pub(super) facts: [Facts; 2],
+/// The other task, its properties, and those of this task's first rank.
+pub(super) struct TaskDescription<const D: usize> {
+    pub(super) peer_task: Task<D>,
+    pub(super) properties: [TaskProperties; 2],
 }
 
 impl<T: Pod, const D: usize> GlobalArray<T, D> {
-    /// Checks that none of these ranks of the job is in this task, since a rank waits for both tasks to make a link.
+    /// Checks that none of these job ranks is in this task: a rank in both tasks would have to make both calls at once.
     pub(super) fn check_disjoint(&self, others: &[u32]) -> Result<()> {
         match others.iter().find(|rank| self.team().members().contains(rank)) {
             None => Ok(()),
@@ -67,16 +67,16 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         }
     }
 
-    /// The other task. The first ranks exchange descriptors.
+    /// Exchanges descriptors between the first ranks; returns the description of the other task.
     pub(super) fn exchange_descriptors(
         &self,
         both: &Team,
         other: usize,
         tag: i32,
         request: Request,
-    ) -> Result<Described<D>> {
+    ) -> Result<TaskDescription<D>> {
         let place = |member: &u32| both.members().iter().position(|rank| rank == member);
-        let own = Facts {
+        let own = TaskProperties {
             request,
             share_processors: both.job().is_on_oversubscribed_node(),
             packet: am::room(both.job(), HEADER),
@@ -86,12 +86,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             let ranks: Option<Vec<usize>> = self.team().members().iter().map(place).collect();
             let ranks = ranks.ok_or_else(|| {
                 if self.team().rank() == 0 {
-                    // The other task waits for a message, and its own message must not be mistaken for one of a later
-                    // link. Errors of these two messages are ignored, since an error is returned anyway.
+                    // The other task waits for this task's descriptor, and its own must not match a receive of a later
+                    // link, so both messages are still exchanged. Their errors are ignored, since an error is returned
+                    // anyway.
                     let _ = both.send(&[0u8; 0], other, tag);
                     let _ = both.recv_vec::<u8>(other, tag);
                 }
-                Error::new(ErrorKind::NoSuchRank, OP).cause("a rank of the task is not in the team of both")
+                Error::new(ErrorKind::NoSuchRank, OP)
+                    .cause("a rank of the task is not in the team that joins both tasks")
             })?;
             if self.team().rank() > 0 {
                 return Ok(Vec::new());
@@ -105,14 +107,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             sent.wait()?;
             Ok([own.write(Writer::new()).done(), theirs].concat())
         })();
-        // All ranks of the task learn of an error here.
+        // This also reports an error of the first rank to all ranks of the task.
         let all = agree(self.team(), OP, exchanged.is_ok(), exchanged.as_deref().unwrap_or_default());
         exchanged?;
         self.described(&all?[0])
     }
 
-    /// Reads the facts of this task and the descriptor of the other one.
-    fn described(&self, bytes: &[u8]) -> Result<Described<D>> {
+    /// Decodes the properties of this task and the descriptor of the other task.
+    fn described(&self, bytes: &[u8]) -> Result<TaskDescription<D>> {
         let mut reader = Reader::new(bytes);
         let mismatch = |cause: String| {
             Error::new(ErrorKind::Mismatch, OP)
@@ -122,16 +124,16 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         };
         let malformed = || {
             Error::new(ErrorKind::Aborted, OP)
-                .cause("the other task could not make the link")
-                .remedy("see its own error")
+                .cause("creating the link failed at the other task")
+                .remedy("see the error of the peer rank")
         };
-        let own = Facts::read(&mut reader).ok_or_else(malformed)?;
-        let theirs = match Facts::read(&mut reader) {
-            Some(facts) => facts,
-            None if bytes.len() == FACTS => return Err(malformed()),
+        let own = TaskProperties::read(&mut reader).ok_or_else(malformed)?;
+        let theirs = match TaskProperties::read(&mut reader) {
+            Some(properties) => properties,
+            None if bytes.len() == PROPERTIES_BYTES => return Err(malformed()),
             None => {
-                return Err(mismatch("a message with the tag of the link is not the other task's".into())
-                    .remedy("give links a tag that no other message between the first ranks has"));
+                return Err(mismatch("a message with the link's tag is not the other task's descriptor".into())
+                    .remedy("use a tag that no other message between the tasks' first ranks uses"));
             }
         };
         if let (Request::Once { sends: own }, Request::Once { sends: theirs }) = (own.request, theirs.request)
@@ -143,7 +145,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let mut number = || reader.u64().and_then(|n| usize::try_from(n).ok());
         let dimensions = number().ok_or_else(malformed)?;
         if dimensions != D {
-            return Err(mismatch(format!("an array of {dimensions} dimensions with one of {D}")));
+            return Err(mismatch(format!("the other task's array has {dimensions} dimensions, this one {D}")));
         }
         let mut numbers = || -> Option<[usize; D]> {
             let mut all = [0; D];
@@ -154,13 +156,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let formats = numbers().ok_or_else(malformed)?.map(|code| Format::of_code(code as u64));
         let element = reader.u64().ok_or_else(malformed)?;
         if shape != self.distribution.shape {
-            return Err(mismatch(format!("an array of shape {shape:?} with one of {:?}", self.distribution.shape)));
+            return Err(mismatch(format!(
+                "the other task's array has shape {shape:?}, this one {:?}",
+                self.distribution.shape
+            )));
         }
         if element != code_of::<T>() {
-            return Err(mismatch(format!("elements `{}` with others", std::any::type_name::<T>())));
+            return Err(mismatch(format!(
+                "the other task's array has elements other than `{}`",
+                std::any::type_name::<T>()
+            )));
         }
         let ranks: Vec<usize> = std::iter::from_fn(|| reader.u64()).map(|rank| rank as usize).collect();
         let distribution = Distribution::new(shape, formats, grid, ranks.len(), size_of::<T>())?;
-        Ok(Described { other: Task { ranks, distribution }, facts: [own, theirs] })
+        Ok(TaskDescription { peer_task: Task { ranks, distribution }, properties: [own, theirs] })
     }
 }

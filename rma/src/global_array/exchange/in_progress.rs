@@ -14,10 +14,10 @@ use crate::collectives::Pending as _;
 use crate::messages::pending::{Receiving, Sending, pattern};
 use crate::raw::TypedMemory;
 
-/// The messages of a step of a transfer. Dropping them ends them.
+/// The messages of one step of a transfer. Dropping them completes or cancels them.
 pub(in crate::global_array) struct InProgress<T> {
     sends: Vec<Sending>,
-    /// Receives, with the number of bytes that each expects.
+    /// Receives in progress, each with the number of bytes that it expects.
     receives: Vec<(Receiving, u64)>,
     pub(super) failed: Option<Error>,
     /// Memory for the whole array, if the transfer needs it. Dropped after the messages that access it.
@@ -50,12 +50,12 @@ impl<T: Pod> InProgress<T> {
             let memory = TypedMemory { map: message.map.clone(), base };
             if message.is_send {
                 let source = Source::Layout(Rc::new(memory));
-                // SAFETY: the caller's promise; memory for the whole array is dropped after the messages.
+                // SAFETY: by the caller's contract; memory for the whole array is dropped after the messages.
                 let sending = unsafe { Sending::start_from(both, source, message.peer, tag, Mode::Standard) }?;
                 self.sends.extend(sending);
             } else {
                 let pattern = pattern(both, Some(message.peer), Some(tag))?;
-                // SAFETY: as above, and a layout of a distribution has each of the elements once.
+                // SAFETY: as above, and the layout of a distribution contains each element once.
                 let receiving = unsafe { Receiving::start_into(both, Sink::layout(Rc::new(memory)), pattern) }?;
                 self.receives.push((receiving, message.map.size()));
             }

@@ -1,9 +1,9 @@
-//! Whole arrays between tasks: groups of ranks that each have an array, in any two distributions.
+//! Transfers of whole arrays between tasks (groups of ranks that each own an array), between any two distributions.
 //!
-//! The tasks exchange the descriptors of their arrays once. Each rank then computes which elements it has in common
-//! with each rank of the other task, by the intersection of families of segments in every dimension, and the schedule
-//! becomes layouts of its own memory: a message is gathered from and scattered to the arrays themselves, without a
-//! copy. If many ranks share processors, a short array travels as one message instead ([`Strategy`]).
+//! The tasks exchange the descriptors of their arrays once. Each rank then computes which elements it shares with each
+//! rank of the other task, by intersecting families of segments in every dimension, and derives layouts of its own
+//! memory from them: a message is gathered from one array and scattered into the other without a copy. If many ranks
+//! share processors, a short array is sent as one message instead ([`Strategy`]).
 
 mod descriptor;
 mod in_progress;
@@ -17,8 +17,8 @@ use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use super::GlobalArray;
-use super::agreement::agreed;
-use descriptor::{Described, Facts};
+use super::agreement::agree_on_outcome;
+use descriptor::{TaskDescription, TaskProperties};
 pub(super) use in_progress::InProgress;
 pub use schedule::Strategy;
 use schedule::{Request, Schedule, Task};
@@ -26,7 +26,7 @@ pub use transfer::Transfer;
 
 const OP: &str = "exchange an array between tasks";
 
-/// A link between this task's array and that of another task, with the schedule of its transfers: the persistent form.
+/// A persistent link between this task's array and that of another task, with the schedules of its transfers.
 ///
 /// ```
 /// use farside_rma::global_array::Format;
@@ -71,24 +71,24 @@ impl<T: Pod, const D: usize> fmt::Debug for Link<'_, T, D> {
 }
 
 impl<T: Pod, const D: usize> GlobalArray<T, D> {
-    /// Links this array with that of another task: `both` is a team of the ranks of both tasks, `other` the rank in it of the
-    /// other task's first rank, and `tag` marks the messages of the link in `both`. Collective over each task; no rank is in
-    /// both. One message each way between the tasks, and an allgather in each.
+    /// Links this array with that of another task: `both` is a team of the ranks of both tasks, `other` the rank in it
+    /// of the other task's first rank, and `tag` marks the messages of the link in `both`. Collective over each task;
+    /// no rank is in both. One message each way between the tasks, and an allgather in each.
     ///
     /// Transfers are [`Strategy::Parallel`], unless one of the tasks requests another strategy with
     /// [`link_with`](Self::link_with).
     ///
     /// # Errors
-    /// `Mismatch`, on every rank, for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
-    /// `both`; `BadArgument` for tasks that share a rank; `Aborted` if the other task has one of these errors and this one
-    /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits forever.
+    /// `Mismatch`, on every rank, for arrays of different shapes or element types; `NoSuchRank` for a rank that is not
+    /// in `both`; `BadArgument` for tasks that share a rank; `Aborted` if only the other task has one of these errors;
+    /// `PeerLost`. If the tasks do not name each other's first ranks, the call waits forever.
     #[track_caller]
     pub fn link(&self, both: &Team, other: usize, tag: i32) -> Result<Link<'_, T, D>> {
         located(|| self.link_as(both, other, tag, Request::Link))
     }
 
-    /// Like [`link`](Self::link), with transfers of the given strategy. If only one of the tasks gives a strategy, it
-    /// applies to both; of a task's ranks, the first decides.
+    /// Like [`link`](Self::link), with transfers of the given strategy. If only one of the tasks requests a strategy,
+    /// it applies to both; within a task the request of the first rank counts.
     ///
     /// ```
     /// use farside_rma::global_array::Strategy;
@@ -115,34 +115,34 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`link`](Self::link); `Mismatch` on every rank if the tasks give different strategies.
+    /// Those of [`link`](Self::link); `Mismatch` on every rank if the tasks request different strategies.
     #[track_caller]
     pub fn link_with(&self, both: &Team, other: usize, tag: i32, strategy: Strategy) -> Result<Link<'_, T, D>> {
         located(|| self.link_as(both, other, tag, Request::Given(strategy)))
     }
 
     fn link_as(&self, both: &Team, other: usize, tag: i32, request: Request) -> Result<Link<'_, T, D>> {
-        let Described { other: theirs, facts } = self.exchange_descriptors(both, other, tag, request)?;
+        let TaskDescription { peer_task: theirs, properties } = self.exchange_descriptors(both, other, tag, request)?;
         let members: Vec<u32> = theirs.ranks.iter().map(|rank| both.job_rank(*rank)).collect::<Result<_>>()?;
         self.check_disjoint(&members)?;
         let place = |member: &u32| both.members().iter().position(|rank| rank == member);
         let ranks = self.team().members().iter().filter_map(place).collect();
         let (own, me) = (Task { ranks, distribution: self.distribution }, self.team().rank());
-        let strategy = match asked(&facts)? {
+        let strategy = match requested_strategy(&properties)? {
             Some(strategy) => strategy,
-            // The result is the same at all ranks of both tasks, which have the same facts.
-            None if facts
-                .iter()
-                .all(|facts| facts.share_processors && matches!(facts.request, Request::Once { .. })) =>
+            // All ranks of both tasks compute the same result from the same properties.
+            None if properties.iter().all(|properties| {
+                properties.share_processors && matches!(properties.request, Request::Once { .. })
+            }) =>
             {
                 let bytes = own.distribution.shape.iter().product::<usize>() * size_of::<T>();
-                let packet = facts.iter().map(|facts| facts.packet).min().unwrap_or(0).max(1);
+                let packet = properties.iter().map(|properties| properties.packet).min().unwrap_or(0).max(1);
                 own.cheaper_on_shared_processors(&theirs, bytes.div_ceil(packet))
             }
             None => Strategy::Parallel,
         };
         let whole = match strategy {
-            Strategy::Centralized => agreed(self.team(), OP, self.room_for_all())?,
+            Strategy::Centralized => agree_on_outcome(self.team(), OP, self.allocate_whole())?,
             Strategy::Parallel => Vec::new(),
         };
         Ok(Link {
@@ -156,12 +156,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Memory for the whole array at the first rank of the task.
-    fn room_for_all(&self) -> Result<Vec<T>> {
+    /// Allocates memory for the whole array at the first rank of the task.
+    fn allocate_whole(&self) -> Result<Vec<T>> {
         let (len, mut room) = (self.shape().iter().product(), Vec::new());
         if self.team().rank() == 0 {
             let reserved = room.try_reserve_exact(len);
-            reserved.map_err(|e| Error::new(ErrorKind::Limit, OP).cause(format!("memory for {len} elements: {e}")))?;
+            reserved
+                .map_err(|e| Error::new(ErrorKind::Limit, OP).cause(format!("cannot allocate {len} elements: {e}")))?;
         }
         Ok(room)
     }
@@ -169,8 +170,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Sends the whole array to the array of another task, which calls [`recv_from`](Self::recv_from):
     /// [`link`](Self::link) and [`Link::send`].
     ///
-    /// The transfer is [`Strategy::Parallel`] if each rank has a processor, since the messages of all ranks then travel
-    /// at the same time. If ranks of both tasks share processors, it has the strategy with fewer packets and steps:
+    /// The transfer is [`Strategy::Parallel`] if each rank has a processor, since all ranks then send concurrently. If
+    /// ranks of both tasks share processors, it uses the strategy with fewer packets and steps:
     /// [`Strategy::Centralized`] for many ranks and short arrays.
     ///
     /// ```
@@ -195,7 +196,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// ```
     ///
     /// # Errors
-    /// Those of the two; `Mismatch` on every rank if the other task sends too.
+    /// Those of the two calls; `Mismatch` on every rank if the other task sends too.
     #[track_caller]
     pub fn send_to(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
         located(|| self.link_as(both, other, tag, Request::Once { sends: true })?.send())
@@ -212,9 +213,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
 }
 
 /// The strategy that the tasks have requested.
-fn asked(facts: &[Facts; 2]) -> Result<Option<Strategy>> {
-    let given = |facts: &Facts| if let Request::Given(strategy) = facts.request { Some(strategy) } else { None };
-    match [given(&facts[0]), given(&facts[1])] {
+fn requested_strategy(properties: &[TaskProperties; 2]) -> Result<Option<Strategy>> {
+    let given = |properties: &TaskProperties| {
+        if let Request::Given(strategy) = properties.request { Some(strategy) } else { None }
+    };
+    match [given(&properties[0]), given(&properties[1])] {
         [Some(one), Some(two)] if one != two => Err(Error::new(ErrorKind::Mismatch, OP)
             .cause("the tasks have requested different strategies")
             .remedy("request the same strategy in both tasks, or request one in only one task")),
@@ -223,13 +226,13 @@ fn asked(facts: &[Facts; 2]) -> Result<Option<Strategy>> {
 }
 
 impl<T: Pod, const D: usize> Link<'_, T, D> {
-    /// How transfers travel.
+    /// The strategy of transfers.
     #[must_use]
     pub fn strategy(&self) -> Strategy {
         self.strategy
     }
 
-    /// Sends this task's array to the other task's. On return this rank's elements may be changed. Collective over the
+    /// Sends this task's array to the other task's. On return this rank may modify its elements. Collective over the
     /// task; the other task calls [`recv`](Self::recv). Messages: see [`Strategy`].
     ///
     /// # Errors
@@ -242,8 +245,8 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
         })
     }
 
-    /// Receives the other task's array into this task's. On return this rank's elements have arrived. Collective over the
-    /// task; the other task calls [`send`](Self::send).
+    /// Receives the other task's array into this task's. On return this rank's elements have arrived. Collective over
+    /// the task; the other task calls [`send`](Self::send).
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
@@ -255,15 +258,14 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
         })
     }
 
-    /// Waits for the task's ranks before a centralized transfer, in which ranks wait for the first one while they hold their
-    /// elements: none of them still accesses the array then.
+    /// Barrier of the task's team before a centralized transfer. During the transfer each rank locks its own elements and
+    /// waits for the first rank, so all ranks must have completed their accesses to the array before.
     fn barrier(&self) -> Result<()> {
         if self.strategy == Strategy::Centralized { self.array.team().barrier() } else { Ok(()) }
     }
 
-    /// Starts [`send`](Self::send). Until [`Transfer::wait`] has returned, operations of this rank on the array are
-    /// refused, and those of other ranks on its elements wait. A centralized transfer has more conditions: see
-    /// [`Strategy`].
+    /// Starts [`send`](Self::send). Until [`Transfer::wait`] has returned, operations of this rank on the array fail,
+    /// and those of other ranks on its elements wait. A centralized transfer has further conditions: see [`Strategy`].
     ///
     /// # Errors
     /// Those of [`send`](Self::send).

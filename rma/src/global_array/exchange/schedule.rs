@@ -6,19 +6,19 @@ use farside_datatype::TypeMap;
 
 use crate::global_array::distribution::{Distribution, Format};
 
-/// How an array travels from one task to another.
+/// How an array is transferred from one task to another.
 ///
 /// | | messages | each element is sent |
 /// |---|---|---|
 /// | `Parallel` | one for each pair of ranks that share elements, all at the same time | once, from array to array |
 /// | `Centralized` | one for each rank with elements of either task, and one between the tasks, in three steps | three times, through memory for the whole array at both first ranks, which a link keeps |
 ///
-/// The first ranks make the later steps of a centralized transfer inside [`Transfer::wait`](super::Transfer::wait) and
-/// [`test`](super::Transfer::test). So both tasks must wait for concurrent transfers in the same order, and until a
+/// The first ranks execute the later steps of a centralized transfer inside [`Transfer::wait`](super::Transfer::wait)
+/// and [`test`](super::Transfer::test). So both tasks must wait for concurrent transfers in the same order, and until a
 /// started transfer is complete at the first rank of its task, no rank of the task may access the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Every rank sends to every rank that gets some of its elements.
+    /// Every rank sends directly to every rank that receives some of its elements.
     Parallel,
     /// The first rank of the sending task gathers the array and sends it to the first rank of the other task, which
     /// scatters it.
@@ -28,16 +28,16 @@ pub enum Strategy {
 /// The strategy that a task requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// No strategy, for a link, whose transfers may be started and awaited in any order.
+    /// No strategy is requested, for a link: its transfers may be started and awaited in any order.
     Link,
-    /// No strategy, for one transfer that blocks in both tasks, and that this task sends or receives.
+    /// No strategy is requested, for a single blocking transfer, which this task sends or receives.
     Once { sends: bool },
-    /// This strategy.
+    /// A strategy that the program requests.
     Given(Strategy),
 }
 
 impl Request {
-    /// The request as a number.
+    /// The wire form of the request.
     pub(super) fn code(self) -> u64 {
         match self {
             Self::Link => 0,
@@ -57,7 +57,7 @@ impl Request {
     }
 }
 
-/// Where the elements of a message are.
+/// The memory that contains the elements of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// This rank's elements.
@@ -66,7 +66,6 @@ pub(super) enum Place {
     Whole,
 }
 
-#[derive(Debug)]
 pub(super) struct Message {
     pub(super) is_send: bool,
     /// The other rank, in the team of both tasks.
@@ -86,7 +85,7 @@ pub(super) struct Task<const D: usize> {
 }
 
 impl<const D: usize> Task<D> {
-    /// The schedule of `rank` to send the array to another task.
+    /// The schedule by which `rank` sends its part of the array to another task.
     pub(super) fn sending<T: Pod>(&self, rank: usize, to: &Self, strategy: Strategy) -> Result<Schedule> {
         if strategy == Strategy::Centralized {
             let mut steps = vec![self.with_first::<T>(rank, true)?];
@@ -100,7 +99,7 @@ impl<const D: usize> Task<D> {
         Ok(vec![parts.map(|part| message(to.ranks[part.rank], part.buffer.type_map())).collect()])
     }
 
-    /// The schedule of `rank` to receive the array of another task.
+    /// The schedule by which `rank` receives its part of the array from another task.
     pub(super) fn receiving<T: Pod>(&self, rank: usize, from: &Self, strategy: Strategy) -> Result<Schedule> {
         if strategy == Strategy::Centralized {
             let mut steps = vec![self.with_first::<T>(rank, false)?];
@@ -111,7 +110,7 @@ impl<const D: usize> Task<D> {
         }
         let mut step = Vec::new();
         for (sender, peer) in from.ranks.iter().enumerate() {
-            // This is computed as the sender does it, so that both sides have the same order of elements.
+            // Computed from the sender's point of view, so that both sides have the same order of elements.
             let parts = from.distribution.shared_with::<T>(sender, &self.distribution, Some(rank))?.into_iter();
             let message = |map: &TypeMap| Message { is_send: false, peer: *peer, place: Place::Own, map: map.clone() };
             step.extend(parts.map(|part| message(part.block.type_map())));
@@ -119,7 +118,7 @@ impl<const D: usize> Task<D> {
         Ok(vec![step])
     }
 
-    /// The distribution of memory for the whole array at one rank.
+    /// The distribution that places the whole array at one rank.
     fn at_one(&self) -> Result<Distribution<D>> {
         Distribution::new(self.distribution.shape, [Format::Whole; D], [1; D], 1, 1)
     }
@@ -148,14 +147,14 @@ impl<const D: usize> Task<D> {
                 }
             }
         }
-        // The first rank sends to itself what it already receives.
+        // The first rank's message to itself is already one of its receives.
         step.sort_by_key(|message| message.is_send);
         Ok(step)
     }
 
-    /// The strategy with which a transfer to another task, or back, costs less if the ranks of both share processors,
-    /// for an array of `packets` packets. Costs are in sequential packets: in each step the whole array travels, in at
-    /// least as many packets as messages, and the ranks run in turn, since a rank that waits yields to the next.
+    /// The cheaper strategy for a transfer in either direction, for an array of `packets` packets, if the ranks of both
+    /// tasks share processors. Costs are in sequential packets: each step transfers the whole array, in at least as
+    /// many packets as messages, and the ranks run one after the other, since a waiting rank yields its processor.
     pub(super) fn cheaper_on_shared_processors(&self, to: &Self, packets: usize) -> Strategy {
         let ranks = self.ranks.len() + to.ranks.len();
         let cost = |steps: &[usize]| steps.iter().map(|messages| packets.max(*messages) + ranks).sum::<usize>();
@@ -187,21 +186,21 @@ mod tests {
     fn strategy_follows_ranks_and_packets() {
         let chosen = |ranks: [usize; 2], shape, columns, packets| {
             let (one, two) = (task(ranks[0], shape, true), task(ranks[1], shape, columns));
-            let there = one.cheaper_on_shared_processors(&two, packets);
-            assert_eq!(there, two.cheaper_on_shared_processors(&one, packets), "the same way back");
-            there
+            let chosen = one.cheaper_on_shared_processors(&two, packets);
+            assert_eq!(chosen, two.cheaper_on_shared_processors(&one, packets), "both directions agree");
+            chosen
         };
         use Strategy::{Centralized, Parallel};
-        // Every rank shares elements with every other one.
+        // Every rank of one task shares elements with every rank of the other.
         assert_eq!(chosen([1, 1], [64, 64], false, 1), Parallel);
         assert_eq!(chosen([4, 4], [64, 64], false, 1), Parallel);
         assert_eq!(chosen([8, 8], [64, 64], false, 1), Centralized);
         assert_eq!(chosen([32, 32], [64, 64], false, 1), Centralized);
         assert_eq!(chosen([32, 1], [64, 64], false, 1), Parallel);
-        // Longer arrays travel once.
+        // With many packets `Parallel` is cheaper: each element is sent once, without a gather and a scatter.
         assert_eq!(chosen([8, 8], [64, 64], false, 30), Parallel);
         assert_eq!(chosen([32, 32], [64, 64], false, 2000), Parallel);
-        // With the same distribution there are as many pairs as ranks.
+        // With equal distributions there are only as many communicating pairs as ranks.
         assert_eq!(chosen([32, 32], [64, 64], true, 1), Parallel);
         assert_eq!(chosen([32, 32], [0, 64], false, 0), Parallel);
     }

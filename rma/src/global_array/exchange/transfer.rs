@@ -11,7 +11,7 @@ use farside_core::{Error, ErrorKind, Result, located};
 use super::in_progress::InProgress;
 use super::schedule::{Message, Place, Schedule};
 use super::{Link, OP};
-use crate::global_array::Lent;
+use crate::global_array::BorrowedBlock;
 
 /// A transfer of an array between tasks in progress. Dropping it waits for the transfer.
 ///
@@ -42,13 +42,16 @@ use crate::global_array::Lent;
 pub struct Transfer<'a, T: Pod, const D: usize> {
     link: &'a Link<'a, T, D>,
     /// The steps that have not begun.
-    rest: Cell<&'a [Vec<Message>]>,
+    remaining_steps: Cell<&'a [Vec<Message>]>,
 }
 
 impl<T: Pod, const D: usize> fmt::Debug for Transfer<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_progress = &self.link.array.in_progress;
-        f.debug_struct("Transfer").field("messages", in_progress).field("later_steps", &self.rest.get().len()).finish()
+        f.debug_struct("Transfer")
+            .field("messages", in_progress)
+            .field("later_steps", &self.remaining_steps.get().len())
+            .finish()
     }
 }
 
@@ -56,14 +59,14 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
     /// Locks this rank's elements and starts the first messages of a schedule.
     pub(super) fn start(link: &'a Link<'a, T, D>, schedule: &'a Schedule) -> Result<Self> {
         let array = link.array;
-        array.not_lent(OP)?;
+        array.check_not_borrowed(OP)?;
         array.window.raw().lock_local()?;
-        array.lent.set(true);
-        let transfer = Self { link, rest: Cell::new(schedule) };
+        array.borrowed.set(true);
+        let transfer = Self { link, remaining_steps: Cell::new(schedule) };
         let mut messages = InProgress::default();
         if schedule.iter().flatten().any(|message| message.place == Place::Whole) {
             messages.whole = link.whole.take();
-            // The link provides the memory; a transfer that has failed has kept it.
+            // The link provides the memory, unless a failed transfer still holds it.
             messages.whole.resize(array.shape().iter().product(), T::zeroed());
         }
         array.in_progress.replace(messages);
@@ -73,15 +76,15 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
 
     /// Starts the next step.
     fn next_step(&self, messages: &mut InProgress<T>) -> Result<()> {
-        let Some((step, rest)) = self.rest.get().split_first() else { return Ok(()) };
-        self.rest.set(rest);
+        let Some((step, rest)) = self.remaining_steps.get().split_first() else { return Ok(()) };
+        self.remaining_steps.set(rest);
         let own = self.link.array.window.raw().base();
-        // SAFETY: the array keeps the messages, and ends them before its memory; the elements are locked, and this rank's own
-        // operations on them are refused, until the messages have ended.
+        // SAFETY: the array owns the messages and drops them before its memory; the elements are locked, and this
+        // rank's own operations on them fail, until the messages have ended.
         let started = unsafe { messages.start(&self.link.both, self.link.tag, step, own) };
         // An error ends the transfer: no later step begins, and each wait returns the error.
         started.inspect_err(|e| {
-            self.rest.set(&[]);
+            self.remaining_steps.set(&[]);
             messages.failed = Some(e.again());
         })
     }
@@ -104,7 +107,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         located(|| {
             let mut messages = self.link.array.in_progress.borrow_mut();
             while messages.is_done(self.link.both.job())? {
-                if self.rest.get().is_empty() {
+                if self.remaining_steps.get().is_empty() {
                     return Ok(true);
                 }
                 messages.wait()?;
@@ -117,16 +120,16 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
     /// Completes the transfer and releases this rank's elements.
     fn end(&self) -> Result<()> {
         let array = self.link.array;
-        let _released = Lent(&array.lent);
+        let _released = BorrowedBlock(&array.borrowed);
         let mut messages = array.in_progress.take();
         let mut done = messages.wait();
-        while done.is_ok() && !self.rest.get().is_empty() {
+        while done.is_ok() && !self.remaining_steps.get().is_empty() {
             done = self.next_step(&mut messages).and_then(|()| messages.wait());
         }
         if done.is_ok() {
             self.link.whole.replace(std::mem::take(&mut messages.whole));
         }
-        // Messages end even if there was an error, so that none accesses the elements afterwards.
+        // Even after an error the messages are waited for, so that none accesses the elements afterwards.
         drop(messages);
         let unlocked = array.window.raw().unlock(array.team().rank());
         done.and(unlocked)
@@ -136,13 +139,16 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
 impl<T: Pod, const D: usize> Drop for Transfer<'_, T, D> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // After the panic, this rank may not do what a wait depends on, so the messages are cancelled.
-            self.rest.set(&[]);
+            // After a panic, this rank may not make the calls that a peer waits for, so the messages are cancelled
+            // instead of awaited.
+            self.remaining_steps.set(&[]);
             let mut messages = self.link.array.in_progress.borrow_mut();
-            messages.failed.get_or_insert_with(|| Error::new(ErrorKind::Aborted, OP).cause("the rank has panicked"));
+            messages.failed.get_or_insert_with(|| {
+                Error::new(ErrorKind::Aborted, OP).cause("the rank panicked during the transfer")
+            });
         }
         if let Err(e) = self.end() {
-            tracing::error!("a transfer that was dropped has failed: {e}");
+            tracing::error!("a dropped transfer failed: {e}");
         }
     }
 }

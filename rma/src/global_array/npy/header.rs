@@ -41,7 +41,7 @@ impl Header {
         let shape: String = self.shape.iter().map(|n| format!("{n}, ")).collect();
         let shape = if self.shape.len() == 1 { shape.trim_end() } else { shape.trim_end_matches(", ") };
         let text = format!("{{'descr': '{}', 'fortran_order': {order}, 'shape': ({shape}), }}", self.descr);
-        // Length of the text with blanks and the line's end, after this many bytes.
+        // The padded length of the text, with its newline, after a prefix of this many bytes.
         let len = |before: usize| (before + text.len() + 1).next_multiple_of(ALIGNMENT) - before;
         let (version, len, number) = match u16::try_from(len(MAGIC.len() + 4)) {
             Ok(short) => (1, usize::from(short), short.to_le_bytes().to_vec()),
@@ -59,26 +59,26 @@ impl Header {
     /// `BadArgument` for bytes that are not a header; `System`.
     pub(super) fn read(path: &Path, mut from: impl Read) -> Result<(Self, u64)> {
         let failed = |e: std::io::Error| match e.kind() {
-            IoErrorKind::UnexpectedEof => malformed(path, "the file ends in its header"),
+            IoErrorKind::UnexpectedEof => malformed(path, "the file ends inside its header"),
             _ => failed(LOAD, path)(e),
         };
         let mut start = [0; 8];
         from.read_exact(&mut start).map_err(failed)?;
         if !start.starts_with(MAGIC) {
-            return Err(malformed(path, "the file does not begin as a .npy file does"));
+            return Err(malformed(path, "the file does not begin with the .npy magic string"));
         }
         let mut len = [0; 4];
         let bytes = match start[6] {
             1 => 2,
             2 | 3 => 4,
-            version => return Err(malformed(path, format!("version {version} of the .npy format is not known"))),
+            version => return Err(malformed(path, format!("version {version} of the .npy format is not supported"))),
         };
         from.read_exact(&mut len[..bytes]).map_err(failed)?;
         let len = u64::from(u32::from_le_bytes(len));
         if len > MAX_HEADER_BYTES {
-            return Err(malformed(path, format!("a header of {len} bytes; at most {MAX_HEADER_BYTES} are allowed")));
+            return Err(malformed(path, format!("the header has {len} bytes; at most {MAX_HEADER_BYTES} are allowed")));
         }
-        // Memory is allocated for the bytes that the file has, not for those that it claims.
+        // Memory is allocated for the bytes that the file contains, not for the length that its header claims.
         let mut text = Vec::new();
         from.take(len).read_to_end(&mut text).map_err(failed)?;
         if (text.len() as u64) < len {
@@ -86,17 +86,17 @@ impl Header {
         }
         let header = Dictionary(&text).read();
         let header = header.ok_or_else(|| {
-            malformed(path, "its header is not a dictionary of the name of a type, an order and a shape")
+            malformed(path, "the header is not a dictionary with `descr`, `fortran_order` and `shape`")
         })?;
         Ok((header, (start.len() + bytes) as u64 + len))
     }
 }
 
-/// The rest of the text of a dictionary. Functions remove the part that they return.
+/// The unparsed rest of the text of a dictionary. Each method consumes the part that it returns.
 struct Dictionary<'a>(&'a [u8]);
 
 impl<'a> Dictionary<'a> {
-    /// The whole dictionary, with each key once. `None` if it is not one.
+    /// Parses the whole dictionary, in which each key occurs once. `None` if it is malformed.
     fn read(mut self) -> Option<Header> {
         let (mut descr, mut order, mut shape) = (None, None, None);
         self.token(b"{").then_some(())?;
@@ -125,7 +125,7 @@ impl<'a> Dictionary<'a> {
         self.0 = self.0.trim_ascii_start();
     }
 
-    /// Takes `token`, and blanks before it, if it is next.
+    /// Consumes `token` and the blanks before it, if it comes next.
     fn token(&mut self, token: &[u8]) -> bool {
         self.blanks();
         let rest = self.0.strip_prefix(token);
@@ -180,7 +180,7 @@ mod tests {
         Header::read(Path::new("file"), bytes)
     }
 
-    /// A header of this text, in version 1.0.
+    /// A version 1.0 header with this text.
     fn with_text(text: &str) -> Vec<u8> {
         [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
     }

@@ -1,9 +1,9 @@
-//! Where a rank's elements are in the row-major order of the whole array.
+//! The positions of a rank's elements in the row-major order of the whole array.
 
 use super::super::distribution::Distribution;
 
 /// Calls `f` with the position in the whole array and the length of each run of consecutive elements of `rank`, in the order
-/// of the rank's elements. Runs are as long as the distribution allows.
+/// of the rank's elements. Runs are maximal.
 pub(super) fn for_each_run<const D: usize, E>(
     distribution: &Distribution<D>,
     rank: usize,
@@ -13,14 +13,15 @@ pub(super) fn for_each_run<const D: usize, E>(
     if local.contains(&0) {
         return Ok(());
     }
-    // A run is a segment of the last dimension of which the rank has not all indices, and all of the dimensions after it.
+    // A run is a segment of the last dimension of which the rank does not own all indices, and spans all dimensions
+    // after it.
     let Some(last) = (0..D).rev().find(|d| local[*d] < shape[*d]) else { return f(0, shape.iter().product()) };
     let after: usize = shape[last + 1..].iter().product();
     let segments = distribution.indices(last, place[last]);
     // The last run of a row and the first run of the next row may be consecutive.
     let mut run = (0, 0);
     for number in 0..local[..last].iter().product() {
-        // The indices in the dimensions before it, as a position.
+        // The position of the indices in the dimensions before that one.
         let (mut rest, mut before, mut pitch) = (number, 0, 1);
         for d in (0..last).rev() {
             before += distribution.global(d, place[d], rest % local[d]) * pitch;

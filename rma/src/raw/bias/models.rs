@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
-//! Biased entry under every interleaving (`loom`) of an owner that enters by claim and ranks that are inside by the
-//! lock word and revoke the bias. The model must detect every variant with an injected fault.
+//! Model checking (`loom`) of biased entry: every interleaving of an owner that enters by claim and ranks that have
+//! entered by the lock word and revoke the bias. The model must detect every variant with an injected fault.
 
 use super::*;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, fence};
 
-/// The injected fault of a word.
+/// The injected fault in the accesses to a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     No,
@@ -68,7 +68,7 @@ struct Lock {
 unsafe impl Sync for Lock {}
 
 impl Lock {
-    /// A lock with the bias for rank 0. It is leaked, since a model that panics must not drop objects that loom no
+    /// A lock biased toward rank 0. It is leaked, since a model that panics must not drop objects that loom no
     /// longer tracks.
     fn new(broken: Broken) -> &'static Self {
         let in_bias = if broken == Broken::ClearsAtOnce { broken } else { Broken::No };
@@ -110,7 +110,7 @@ pub(in crate::raw) fn check(preemptions: usize, model: impl Fn() + Sync + Send +
     builder.check(model);
 }
 
-/// The owner enters by claim twice; a writer is inside by the lock word.
+/// The owner enters by claim twice while a writer holds the lock by the lock word.
 fn owner_and_writer(broken: Broken) {
     check(3, move || {
         let lock = Lock::new(broken);
@@ -124,8 +124,8 @@ fn owner_and_writer(broken: Broken) {
     });
 }
 
-/// The owner is inside by claim while two readers, which share, are inside by the lock word: neither may read before
-/// the owner has left.
+/// The owner holds the lock by claim while two readers have entered by the lock word: neither may read before the owner
+/// has left.
 fn owner_and_readers(broken: Broken) {
     check(2, move || {
         let lock = Lock::new(broken);
@@ -155,7 +155,7 @@ fn bias_model_keeps_the_owner_and_readers_apart() {
 #[test]
 fn bias_model_notices_what_the_protocol_needs() {
     let caught = |model: fn(Broken), broken| {
-        assert!(std::panic::catch_unwind(|| model(broken)).is_err(), "the model does not notice the fault");
+        assert!(std::panic::catch_unwind(|| model(broken)).is_err(), "the model does not detect the fault");
     };
     for broken in [Broken::ReadsOnce, Broken::ClaimByStore, Broken::LeavesRelaxed] {
         caught(owner_and_writer, broken);

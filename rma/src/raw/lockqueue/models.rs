@@ -1,7 +1,7 @@
-//! The queue under every interleaving (`loom`) of a writer that leaves, a writer that waits, and a slow rank that
-//! announces a turn that is already over.
+//! Model checking (`loom`) of the queue: a writer that leaves, a writer that waits, and a slow rank that sends an
+//! outdated wakeup.
 //!
-//! An HCA executes atomics one after the other; fences model this total order.
+//! An HCA executes atomics one after the other; sequentially consistent fences model this total order.
 
 use std::cell::Cell;
 
@@ -31,7 +31,7 @@ struct Words {
 struct Rank {
     words: &'static Words,
     broken: Broken,
-    /// The value that a faulty rank has read too early.
+    /// The value that the faulty rank has read too early.
     early: Cell<Option<u64>>,
 }
 
@@ -51,10 +51,10 @@ impl Rank {
             self.early.set(Some(self.words.place.load(Ordering::SeqCst)));
         }
         let add = lockword::writer_leaves(0);
-        hand_on(self, self.add(add).wrapping_add(add)).unwrap();
+        wake_next(self, self.add(add).wrapping_add(add)).unwrap();
     }
 
-    /// Joins, and reads the lock word again if its turn may have come; returns whether it is inside.
+    /// Joins the queue, and reads the lock word again after a wakeup; returns whether the rank has entered.
     fn wait(&self) -> bool {
         let now = join(self, LockQueueEntry { ticket: 1, rank: 1, shared: false }).unwrap();
         lockword::may_write(now, 1) || word_if_turn(self).unwrap().is_some_and(|now| lockword::may_write(now, 1))
@@ -99,7 +99,7 @@ impl QueueWords for Rank {
     }
 }
 
-/// Ticket 0 is inside, ticket 1 waits. In the end the waiter is inside, or its word is set.
+/// Ticket 0 holds the lock, ticket 1 waits. In the end the waiter has entered, or its word is set.
 fn leaver_and_waiter(broken: Broken) {
     check(3, move || {
         let words: &Words = Box::leak(Box::new(Words {
@@ -112,7 +112,7 @@ fn leaver_and_waiter(broken: Broken) {
         let inside = Rank::new(words, broken).wait();
         leaver.join().unwrap();
         late.join().unwrap();
-        assert!(inside || words.turn.load(Ordering::SeqCst) == 1, "asleep at a free lock");
+        assert!(inside || words.turn.load(Ordering::SeqCst) == 1, "a waiter sleeps although the lock is free");
     });
 }
 
@@ -124,6 +124,6 @@ fn lockqueue_model_misses_no_waiter() {
 #[test]
 fn lockqueue_model_notices_what_the_protocol_needs() {
     for broken in [Broken::ReadsLockFirst, Broken::ReadsPlaceFirst, Broken::ClearsLate] {
-        assert!(std::panic::catch_unwind(|| leaver_and_waiter(broken)).is_err(), "the model does not notice the fault");
+        assert!(std::panic::catch_unwind(|| leaver_and_waiter(broken)).is_err(), "the model does not detect the fault");
     }
 }

@@ -1,18 +1,18 @@
-//! The layouts that a target already has: each is sent once and referred to by its name afterwards.
+//! The layouts that a target has already received: each is sent once and afterwards referred to by its name.
 
 use rustc_hash::FxHashMap;
 
 use super::message::{LAYOUTS, Named};
 
-/// The layouts that one target knows.
-#[derive(Debug, Default)]
+/// The layouts that one target has received.
+#[derive(Default)]
 pub(super) struct KnownLayouts {
     version: u32,
     names: FxHashMap<Vec<u8>, u32>,
 }
 
 impl KnownLayouts {
-    /// The version and the names of two layouts. A new layout has the length of its wire form.
+    /// The version and the names of two layouts. The name of a new layout includes the length of its wire form.
     pub(super) fn names(&mut self, wires: [&[u8]; 2]) -> (u32, [Named; 2]) {
         if self.names.len() + 2 > LAYOUTS {
             self.forget();

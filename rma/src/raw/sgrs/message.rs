@@ -1,4 +1,4 @@
-//! The messages between the two ranks of a transfer: requests of the origin, answers of the target.
+//! The control messages of a transfer: requests of the origin and replies of the target.
 
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind};
@@ -6,7 +6,7 @@ use farside_datatype::Direction;
 
 /// Maximum number of lists that are posted for one request. An SGRS queue pair has room for twice this number each way.
 pub(super) const LISTS: usize = 16;
-/// Maximum number of layouts of one version, which an origin names and its peers remember.
+/// Maximum number of layouts of one version that an origin may name and its peers store.
 pub(super) const LAYOUTS: usize = 64;
 
 const REQUEST: u8 = 1;
@@ -32,8 +32,8 @@ pub(super) struct Request {
     pub(super) offset: u64,
     /// Offset in the packed bytes at which the messages start.
     pub(super) packed: u64,
-    /// For a get: the lists that the origin has posted; as the receiver, it decides.
-    pub(super) decision: Decision,
+    /// For a get: the lists that the origin, as the receiver, has decided on and posted.
+    pub(super) totals: ListTotals,
     /// The version of the origin's names. Names restart from 0 in each version.
     pub(super) version: u32,
     pub(super) origin: Named,
@@ -42,23 +42,23 @@ pub(super) struct Request {
 
 /// The number of messages (lists), and their total bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Decision {
+pub(super) struct ListTotals {
     pub(super) lists: u32,
     pub(super) bytes: u64,
 }
 
-/// The target's reply: the lists are posted, or the reason why not.
+/// The result of a request at the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The lists are posted; send these messages.
-    Go(Decision),
-    /// A layout is not known; send the layouts again.
+    /// The lists are posted; the origin sends these messages.
+    Posted(ListTotals),
+    /// A layout is unknown; the origin sends the layouts again.
     Unknown,
     /// No list was posted, because of this error.
     Refused(ErrorKind, String),
 }
 
-/// An answer to request `number`.
+/// The reply to request `number`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) number: u32,
@@ -90,8 +90,8 @@ impl Request {
             .u32(u32::from(self.reply))
             .u64(self.offset)
             .u64(self.packed)
-            .u32(self.decision.lists)
-            .u64(self.decision.bytes)
+            .u32(self.totals.lists)
+            .u64(self.totals.bytes)
             .u32(self.version);
         named(named(w, self.origin), self.target).done()
     }
@@ -102,7 +102,7 @@ impl Answer {
     pub(super) fn write(&self) -> (Vec<u8>, &[u8]) {
         let w = Writer::new().u8(ANSWER).u32(self.number);
         match &self.verdict {
-            Verdict::Go(d) => (w.u8(0).u32(d.lists).u64(d.bytes).done(), &[]),
+            Verdict::Posted(d) => (w.u8(0).u32(d.lists).u64(d.bytes).done(), &[]),
             Verdict::Unknown => (w.u8(1).done(), &[]),
             Verdict::Refused(kind, text) => {
                 let kind = ErrorKind::ALL.iter().position(|k| k == kind).unwrap_or(0);
@@ -123,7 +123,7 @@ impl Message {
                 reply: r.u32()?.try_into().ok()?,
                 offset: r.u64()?,
                 packed: r.u64()?,
-                decision: Decision { lists: r.u32()?, bytes: r.u64()? },
+                totals: ListTotals { lists: r.u32()?, bytes: r.u64()? },
                 version: r.u32()?,
                 origin: read_named(&mut r)?,
                 target: read_named(&mut r)?,
@@ -131,7 +131,7 @@ impl Message {
             ANSWER => {
                 let number = r.u32()?;
                 let verdict = match r.u8()? {
-                    0 => Verdict::Go(Decision { lists: r.u32()?, bytes: r.u64()? }),
+                    0 => Verdict::Posted(ListTotals { lists: r.u32()?, bytes: r.u64()? }),
                     1 => Verdict::Unknown,
                     2 => {
                         let kind = *ErrorKind::ALL.get(r.u32()? as usize)?;
@@ -148,7 +148,7 @@ impl Message {
     }
 }
 
-/// A refusal because of `error`.
+/// The verdict that rejects a request because of `error`.
 pub(super) fn refusal(error: &Error) -> Verdict {
     let mut text = error.to_string();
     text.truncate((0..=text.len().min(1000)).rev().find(|n| text.is_char_boundary(*n)).unwrap_or(0));
@@ -167,7 +167,7 @@ mod tests {
             reply: 40_000,
             offset: 1 << 40,
             packed: 99,
-            decision: Decision { lists: 16, bytes: 1 << 33 },
+            totals: ListTotals { lists: 16, bytes: 1 << 33 },
             version: 3,
             origin: Named { id: 1, len: Some(20) },
             target: Named { id: 2, len: None },
@@ -183,9 +183,9 @@ mod tests {
             assert_eq!(Message::read(&bytes, None), Some(Message::Request(r)));
             assert!((0..bytes.len()).all(|n| Message::read(&bytes[..n], None).is_none()));
         }
-        let decision = Decision { lists: 5, bytes: 77 };
+        let totals = ListTotals { lists: 5, bytes: 77 };
         let refused = Verdict::Refused(ErrorKind::OutOfRange, "bytes 5 to 9".into());
-        for verdict in [Verdict::Go(decision), Verdict::Unknown, refused] {
+        for verdict in [Verdict::Posted(totals), Verdict::Unknown, refused] {
             let answer = Answer { number: 9, verdict };
             let (header, data) = answer.write();
             assert_eq!(Message::read(&header, Some(data)), Some(Message::Answer(answer.clone())));

@@ -10,13 +10,14 @@
 //! The receiver decides how the layouts are split into lists. Both ranks split by the same function
 //! ([`Plan::descriptors`]), so the decision is only a number of lists and of bytes, for [`message::LISTS`] lists at a
 //! time. A layout that has been sent is identified by rank, name and version, and not sent again. Messages: one for
-//! each list, and for each [`message::LISTS`] lists one request, and one answer if it is a put.
+//! each list, and for each [`message::LISTS`] lists one request, and one reply if it is a put.
 //!
-//! The target takes part, so SGRS is used only in epochs in which it enters the runtime: fence, and start with post and
-//! wait. The closing call of the origin does the transfer, while the target is in its own closing call or in another
-//! wait. A locked rank may be computing, so transfers in lock epochs do not use its help.
+//! The target participates, so SGRS is used only in epochs in which it enters the runtime: fence, and start with post
+//! and wait. The origin's closing call executes the transfer, while the target is in its own closing call or in another
+//! wait. A locked rank may be computing, so transfers in lock epochs do not involve it.
 //!
-//! An error of a transfer does not keep the closing calls from completing; those of both ranks return it.
+//! An error of a transfer does not prevent the closing calls from completing; the closing calls of both ranks return
+//! it.
 //!
 //! [`Plan::descriptors`]: farside_datatype::Plan::descriptors
 
@@ -40,11 +41,10 @@ use known_layouts::KnownLayouts;
 use serve::Shared;
 
 /// The SGRS state of a window.
-#[derive(Debug)]
 pub(super) struct Sgrs {
     shared: Rc<Shared>,
     listening: Listening,
-    /// The layouts that each target knows, by team rank.
+    /// The layouts that each target has received, by team rank.
     known: RefCell<FxHashMap<usize, KnownLayouts>>,
     /// Transfers of this epoch, with their targets.
     pending: RefCell<Vec<(usize, Rc<Owned>)>>,
@@ -64,7 +64,7 @@ fn limits(lists: Lists) -> PlanLimits {
 }
 
 impl Sgrs {
-    /// Makes the state for this rank's memory, if its device has lists.
+    /// Creates the state for this rank's memory, if its device has lists.
     pub(super) fn new(job: &Job, memory: &ServedMemory) -> Option<Self> {
         let lists = job.device().capabilities().lists?;
         let shared = Rc::new(Shared::new(memory.clone(), limits(lists)));

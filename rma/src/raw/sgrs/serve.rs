@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The target's side: it matches its own layout with the origin's, posts its lists, and answers.
+//! The target's side: it matches its own layout with the origin's, posts its lists, and replies.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,20 +12,19 @@ use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
 use rustc_hash::FxHashMap;
 
-use super::message::{Answer, Decision, LAYOUTS, LISTS, Message, Named, Request, Verdict, refusal};
+use super::message::{Answer, LAYOUTS, LISTS, ListTotals, Message, Named, Request, Verdict, refusal};
 use crate::raw::layouts::{reach, refused};
 
-const OP: &str = "serve a transfer of lists";
+const OP: &str = "serve an SGRS transfer";
 
-/// The layouts of one origin, by the origin's names.
-#[derive(Debug, Default)]
+/// The layouts received from one origin, by the origin's names.
+#[derive(Default)]
 struct Known {
     version: u32,
     maps: FxHashMap<u32, TypeMap>,
 }
 
 /// State that a window and its handler share.
-#[derive(Debug)]
 pub(super) struct Shared {
     memory: ServedMemory,
     pub(super) limits: Cell<PlanLimits>,
@@ -34,7 +33,7 @@ pub(super) struct Shared {
     pub(super) track: RefCell<Rc<Track>>,
     /// The first error of serving a transfer.
     pub(super) failed: RefCell<Option<Error>>,
-    /// The last answer to a request of this rank.
+    /// The last reply to a request of this rank.
     pub(super) answer: RefCell<Option<Answer>>,
 }
 
@@ -50,7 +49,7 @@ impl Shared {
         }
     }
 
-    /// The handler, called by the dispatcher: stores answers, and defers the serving of requests.
+    /// The handler, called by the dispatcher: stores replies, and defers the serving of requests.
     pub(super) fn receive(self: &Rc<Self>, m: Active<'_>) -> Delivery {
         match Message::read(m.header, m.data()) {
             Some(Message::Answer(answer)) => {
@@ -65,7 +64,7 @@ impl Shared {
                 Delivery::Into(Sink::buffer(Vec::new()), OnComplete::deferred(then))
             }
             None => {
-                let e = Error::new(ErrorKind::Protocol, OP).peer(m.source).cause("a malformed request");
+                let e = Error::new(ErrorKind::Protocol, OP).peer(m.source).cause("the origin sent a malformed request");
                 self.failed.borrow_mut().get_or_insert(e);
                 Delivery::Done
             }
@@ -82,13 +81,13 @@ impl Shared {
                 verdict
             }
         };
-        // The origin of a get has decided, and waits only for the bytes.
-        if request.direction == Direction::Get && matches!(verdict, Verdict::Go(_)) {
+        // The origin of a get has already decided on the lists, and waits only for the bytes.
+        if request.direction == Direction::Get && matches!(verdict, Verdict::Posted(_)) {
             return Ok(());
         }
         let answer = Answer { number: request.number, verdict };
         let (header, text) = answer.write();
-        // SAFETY: the answer goes to the handler of the window at `source` that sent the request.
+        // SAFETY: the reply goes to the handler of the window at `source` that sent the request.
         unsafe { am::send_any(job, source, HandlerId(request.reply), &header, text, Counters::default()) }
     }
 
@@ -111,17 +110,17 @@ impl Shared {
             let (lb, ub) = (i128::from(target.true_lb()), i128::from(target.true_ub()));
             let (lb, ub) = (lb + i128::from(request.offset), ub + i128::from(request.offset));
             return Err(Error::new(ErrorKind::OutOfRange, OP)
-                .cause(format!("bytes {lb} to {ub} of a window of {} bytes", self.memory.len)));
+                .cause(format!("bytes {lb} to {ub} are not inside a window of {} bytes", self.memory.len)));
         }
         let (direction, limits) = (request.direction, self.limits.get());
         let plan = Plan::with_scheme(Scheme::Sgrs, origin, target, direction, limits, &CutOffs::default())
             .map_err(|e| refused(OP, &e))?;
         let messages: Vec<Descriptor> = plan.descriptors_from(request.packed).take(LISTS).collect();
-        let decision = decide(&messages);
-        if direction == Direction::Get && decision != request.decision {
+        let totals = list_totals(&messages);
+        if direction == Direction::Get && totals != request.totals {
             return Err(Error::new(ErrorKind::Protocol, OP).cause(format!(
-                "the origin counts {} lists of {} bytes, and this rank {} of {}",
-                request.decision.lists, request.decision.bytes, decision.lists, decision.bytes
+                "the origin expects {} lists of {} bytes, but this rank expects {} of {}",
+                request.totals.lists, request.totals.bytes, totals.lists, totals.bytes
             )));
         }
         drop(known);
@@ -140,10 +139,10 @@ impl Shared {
             // it, before its memory is deregistered; the origin is in an access epoch to it.
             unsafe { job.post(source, operation, None, &[&track]) }?;
         }
-        Ok(Verdict::Go(decision))
+        Ok(Verdict::Posted(totals))
     }
 
-    /// Stores the layouts of a request; `false` if it names a layout that is not known.
+    /// Stores the layouts of a request; returns `false` if the request names an unknown layout.
     fn learn(&self, source: u32, request: &Request, data: &[u8]) -> Result<bool> {
         let mut known = self.known.borrow_mut();
         let known = known.entry(source).or_default();
@@ -156,19 +155,19 @@ impl Shared {
             let bad = |cause: String| Error::new(ErrorKind::Protocol, OP).cause(cause);
             let (wire, others) = rest
                 .split_at_checked(len as usize)
-                .ok_or_else(|| bad(format!("{len} bytes of a layout were announced, and {} arrived", rest.len())))?;
+                .ok_or_else(|| bad(format!("{len} bytes of a layout were announced, but {} arrived", rest.len())))?;
             rest = others;
             if known.maps.len() >= LAYOUTS && !known.maps.contains_key(&named.id) {
-                return Err(bad(format!("more than {LAYOUTS} layouts of one version")));
+                return Err(bad(format!("the origin sent more than {LAYOUTS} layouts of one version")));
             }
-            let map = TypeMap::from_wire(wire).map_err(|e| bad(format!("the layout of a peer: {}", e.cause())))?;
+            let map = TypeMap::from_wire(wire).map_err(|e| bad(format!("malformed layout: {}", e.cause())))?;
             known.maps.insert(named.id, map);
         }
         Ok([request.origin, request.target].iter().all(|n| known.maps.contains_key(&n.id)))
     }
 }
 
-/// The receiver's decision for these messages.
-pub(super) fn decide(messages: &[Descriptor]) -> Decision {
-    Decision { lists: messages.len() as u32, bytes: messages.iter().map(|m| m.len).sum() }
+/// Number of lists, and their bytes, into which the receiver splits these messages.
+pub(super) fn list_totals(messages: &[Descriptor]) -> ListTotals {
+    ListTotals { lists: messages.len() as u32, bytes: messages.iter().map(|m| m.len).sum() }
 }

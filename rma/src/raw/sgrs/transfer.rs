@@ -12,26 +12,26 @@ use farside_core::{Error, ErrorKind, Job, Result};
 use farside_datatype::{CutOffs, Descriptor, Direction, Plan, Scheme, TypeMap};
 
 use super::Sgrs;
-use super::message::{Decision, LISTS, Request, Verdict};
-use super::serve::decide;
+use super::message::{LISTS, ListTotals, Request, Verdict};
+use super::serve::list_totals;
 use crate::raw::layouts::{Action, Layouts, refused};
 use crate::raw::{Access, RawWindow, Request as Single, Target};
 
 /// Maximum length of the wire form of a layout that is sent.
 const MAX_WIRE_BYTES: usize = 64 << 10;
-/// How long the target waits for lists to complete after all origins have reported that theirs are complete.
+/// Maximum time that the target waits for its lists to complete after all origins have reported that theirs are
+/// complete.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The parts of transfers to one target that are in progress.
-#[derive(Debug)]
-struct Flow<'a> {
+/// The parts in progress of the transfers to one target.
+struct PartsInProgress<'a> {
     job: &'a Job,
     earlier: Rc<Track>,
-    now: Rc<Track>,
+    current: Rc<Track>,
 }
 
-impl Drop for Flow<'_> {
+impl Drop for PartsInProgress<'_> {
     fn drop(&mut self) {
-        [&self.earlier, &self.now].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
+        [&self.earlier, &self.current].into_iter().filter(|t| t.open() > 0).for_each(|t| self.job.cancel(t));
     }
 }
 
@@ -39,12 +39,12 @@ impl RawWindow {
     /// Defers a transfer to the closing call if it uses lists on both sides; returns whether it does.
     pub(crate) fn by_lists(&self, t: &Target, l: &Layouts<'_>, request: Option<&Single>) -> Result<bool> {
         let Some(sgrs) = &self.operations.sgrs else { return Ok(false) };
-        let helps = matches!(self.access.get(), Access::Fence(_) | Access::Start);
-        if !helps || request.is_some() || t.team_rank == self.team.rank() {
+        let target_participates = matches!(self.access.get(), Access::Fence(_) | Access::Start);
+        if !target_participates || request.is_some() || t.team_rank == self.team.rank() {
             return Ok(false);
         }
-        let wanted = self.operations.planner.wants_lists(l, sgrs.shared.limits.get())?;
-        if !wanted || [l.origin, l.target].iter().any(|map| map.to_wire().len() > MAX_WIRE_BYTES) {
+        let uses_lists = self.operations.planner.prefers_lists(l, sgrs.shared.limits.get())?;
+        if !uses_lists || [l.origin, l.target].iter().any(|map| map.to_wire().len() > MAX_WIRE_BYTES) {
             return Ok(false);
         }
         sgrs.pending.borrow_mut().push((t.team_rank, Rc::new(l.owned())));
@@ -56,7 +56,7 @@ impl RawWindow {
         self.operations.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
     }
 
-    /// Carries out the deferred transfers to `target`, in order. An error ends them, and is stored for
+    /// Executes the deferred transfers to `target`, in order. An error ends them, and is stored for
     /// [`check_lists`](Self::check_lists).
     ///
     /// # Errors
@@ -64,11 +64,11 @@ impl RawWindow {
     pub(crate) fn run_lists(&self, target: usize) -> Result<()> {
         let Some(sgrs) = self.operations.sgrs.as_ref().filter(|s| s.has_pending(target)) else { return Ok(()) };
         let all = std::mem::take(&mut *sgrs.pending.borrow_mut());
-        let (now, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(t, _)| *t == target);
+        let (current, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(t, _)| *t == target);
         sgrs.pending.borrow_mut().extend(later);
-        let mut flow = Flow { job: &self.job, earlier: Track::new(), now: Track::new() };
-        let name = now.last().map_or("put", |(_, owned)| owned.action.name());
-        let sent = now.iter().try_for_each(|(_, owned)| self.transfer(sgrs, target, &owned.borrow(), &mut flow));
+        let mut flow = PartsInProgress { job: &self.job, earlier: Track::new(), current: Track::new() };
+        let name = current.last().map_or("put", |(_, owned)| owned.action.name());
+        let sent = current.iter().try_for_each(|(_, owned)| self.transfer(sgrs, target, &owned.borrow(), &mut flow));
         let completed = sent.and_then(|()| self.completed(name, &flow.earlier));
         let Err(e) = completed else { return Ok(()) };
         let e = e.rank(self.job.rank()).peer(self.targets[target].region.peer);
@@ -90,7 +90,7 @@ impl RawWindow {
     /// rank.
     ///
     /// # Errors
-    /// Those of [`check_lists`](Self::check_lists); `Timeout` for lists that were requested and not used.
+    /// Those of [`check_lists`](Self::check_lists); `Timeout` for lists that were requested but not used.
     pub(crate) fn end_lists(&self) -> Result<()> {
         self.check_lists()?;
         let Some(sgrs) = &self.operations.sgrs else { return Ok(()) };
@@ -99,18 +99,18 @@ impl RawWindow {
         if track.open() > 0 {
             let all_used = || Ok((track.open() == 0).then_some(()));
             let _open = CancelOnDrop::new(&self.job, &track);
-            self.job.within(LIST_TIMEOUT, || self.job.wait("receive lists", all_used))?;
+            self.job.within(LIST_TIMEOUT, || self.job.wait("complete an SGRS transfer", all_used))?;
         }
         let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)
     }
 
     /// Whether no list that was posted for peers is outstanding.
-    pub(crate) fn lists_are_here(&self) -> bool {
+    pub(crate) fn has_no_open_lists(&self) -> bool {
         self.operations.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
     }
 
-    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut Flow<'_>) -> Result<()> {
+    fn transfer(&self, sgrs: &Sgrs, target: usize, l: &Layouts<'_>, flow: &mut PartsInProgress<'_>) -> Result<()> {
         let name = l.action.name();
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
         let limits = sgrs.shared.limits.get();
@@ -123,11 +123,11 @@ impl RawWindow {
             if part.is_empty() {
                 return Ok(());
             }
-            self.part(sgrs, target, l, &plan, &part, packed, &flow.now)?;
+            self.part(sgrs, target, l, &plan, &part, packed, &flow.current)?;
             // At most two parts are in progress, of this transfer or the previous one.
             self.completed(name, &flow.earlier)?;
-            packed += decide(&part).bytes;
-            flow.earlier = std::mem::replace(&mut flow.now, Track::new());
+            packed += list_totals(&part).bytes;
+            flow.earlier = std::mem::replace(&mut flow.current, Track::new());
         }
     }
 
@@ -136,7 +136,7 @@ impl RawWindow {
         track.check()
     }
 
-    /// Carries out one part of a transfer: the lists of both ranks are posted.
+    /// Executes one part of a transfer: the lists of both ranks are posted.
     #[allow(clippy::too_many_arguments)]
     fn part(
         &self,
@@ -148,28 +148,28 @@ impl RawWindow {
         packed: u64,
         track: &Rc<Track>,
     ) -> Result<()> {
-        let decision = decide(part);
+        let totals = list_totals(part);
         let get = l.action == Action::Get;
         if get {
             self.post_lists(target, l, part, track)?;
         }
-        let wanted = if get { decision } else { Decision::default() };
+        let proposed = if get { totals } else { ListTotals::default() };
         let mut again = true;
         loop {
-            let number = self.ask(sgrs, target, l, plan, packed, wanted)?;
+            let number = self.request_lists(sgrs, target, l, plan, packed, proposed)?;
             let verdict = self.job.wait(l.action.name(), || {
                 let answer = sgrs.shared.answer.borrow_mut().take();
-                // The target answers a get only if it refuses it.
+                // The target replies to a get only if it rejects the request.
                 let done = get && track.open() == 0;
                 let verdict = answer.filter(|a| a.number == number).map(|a| a.verdict);
-                Ok(verdict.or_else(|| done.then_some(Verdict::Go(decision))))
+                Ok(verdict.or_else(|| done.then_some(Verdict::Posted(totals))))
             })?;
             match verdict {
-                Verdict::Go(d) if d == decision => break,
-                Verdict::Go(d) => {
+                Verdict::Posted(d) if d == totals => break,
+                Verdict::Posted(d) => {
                     return Err(Error::new(ErrorKind::Protocol, l.action.name()).cause(format!(
-                        "the target counts {} lists of {} bytes, and this rank {} of {}",
-                        d.lists, d.bytes, decision.lists, decision.bytes
+                        "the target expects {} lists of {} bytes, but this rank expects {} of {}",
+                        d.lists, d.bytes, totals.lists, totals.bytes
                     )));
                 }
                 Verdict::Unknown if std::mem::take(&mut again) => {
@@ -177,10 +177,12 @@ impl RawWindow {
                 }
                 Verdict::Unknown => {
                     return Err(Error::new(ErrorKind::Protocol, l.action.name())
-                        .cause("the target does not have the layouts that were sent to it"));
+                        .cause("the target does not recognize the layouts that this rank has sent"));
                 }
                 Verdict::Refused(kind, text) => {
-                    return Err(Error::new(kind, l.action.name()).cause(format!("the target refused: {text}")));
+                    return Err(
+                        Error::new(kind, l.action.name()).cause(format!("the target rejected the request: {text}"))
+                    );
                 }
             }
         }
@@ -188,14 +190,14 @@ impl RawWindow {
     }
 
     /// Requests the target's lists; returns the number of the request.
-    fn ask(
+    fn request_lists(
         &self,
         sgrs: &Sgrs,
         target: usize,
         l: &Layouts<'_>,
         plan: &Plan<'_>,
         packed: u64,
-        decision: Decision,
+        totals: ListTotals,
     ) -> Result<u32> {
         debug_assert_eq!(plan.scheme(), Scheme::Sgrs);
         let wires = [l.origin, l.target].map(TypeMap::to_wire);
@@ -213,7 +215,7 @@ impl RawWindow {
             reply: sgrs.listening.id().0,
             offset: l.offset as u64,
             packed,
-            decision,
+            totals,
             version,
             origin: named[0],
             target: named[1],

@@ -15,7 +15,7 @@ use farside_rma::{Job, Result, Team};
 pub(crate) enum Memory {
     /// Allocated by the runtime.
     Allocated,
-    /// Vectors of the user, which do not end at page boundaries.
+    /// User vectors that do not end at page boundaries.
     Vector,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct Config {
     pub name: &'static str,
     pub memory: Memory,
     pub settings: &'static [(&'static str, &'static str)],
-    /// The device, if it is not the one that the settings name. It connects only threads.
+    /// A device that connects only threads, if the settings do not determine the device.
     pub device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
-    /// The seed of a simulated network with delays, losses and reordering, on which it runs instead.
+    /// The seed of a simulated network with delays, losses and reordering, if the configuration runs on one.
     pub seed: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER
 pub(crate) const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
 pub(crate) const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
 
-/// Over a network no memory is mapped, and memory of the user needs no further configurations.
+/// Over a network no memory is mapped, and user memory needs no further configurations.
 const VERBS: &[Config] = &[
     row("network", Memory::Allocated, &[]),
     row("network, vector", Memory::Vector, &[]),
@@ -203,7 +203,7 @@ pub(crate) fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce
             let _ = thread.join();
             r
         }
-        Err(RecvTimeoutError::Timeout) => panic!("{what}: still not done after {seconds} s"),
+        Err(RecvTimeoutError::Timeout) => panic!("{what}: not finished after {seconds} s"),
         Err(RecvTimeoutError::Disconnected) => {
             std::panic::resume_unwind(thread.join().err().unwrap_or(Box::new("lost")))
         }

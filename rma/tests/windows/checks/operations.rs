@@ -9,7 +9,7 @@ use super::values::{Value, initial, written};
 /// The number of elements that one origin owns at every target: whole pages of all types for a few ranks together.
 pub(crate) const PART: usize = 1201;
 
-/// Lengths that add up to a part: single elements, lengths below and above that of one request, and bulk.
+/// Lengths whose sum is a part: single elements, lengths below and above that of one request, and bulk.
 const PIECES: &[usize] = &[1, 2, 3, 1, 5, 24, 1, 64, 1, 1099];
 
 /// The pieces of a part of `part` elements, as start and length.
@@ -154,8 +154,9 @@ pub(crate) fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Re
     })?;
     let added = |i: usize| if places.contains(&i) { 3 } else { 2 };
     for (t, values) in read.iter().enumerate() {
-        let number =
-            |x: &T| (0..(3 * p) as u64).find(|n| T::of(*n) == *x).expect("a sum that was never there") as usize;
+        let number = |x: &T| {
+            (0..(3 * p) as u64).find(|n| T::of(*n) == *x).expect("a sum that the element has never had") as usize
+        };
         let (seen, former) = values.split_at(part);
         for (old, at) in former.iter().zip(places) {
             assert!(number(old) >= 1 && number(&seen[at]) > number(old), "element {at} of rank {t}: {old:?}, {seen:?}");
@@ -196,7 +197,7 @@ pub(crate) fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync)
     for (t, old) in old.iter().enumerate() {
         for (i, x) in old.iter().enumerate() {
             let at = if i == part { p * part } else { me * part + i };
-            assert_eq!(*x, T::of((at % 50) as u64), "former element {at} of rank {t}");
+            assert_eq!(*x, T::of((at % 50) as u64), "previous element {at} of rank {t}");
         }
     }
     win.local(|l| {
@@ -247,8 +248,8 @@ pub(crate) fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -
     win.free()
 }
 
-/// One element is swapped only by this origin: once with the expected value, once not. Another one is swapped by all
-/// origins: exactly one succeeds.
+/// Only this origin swaps one element: once with the expected value, once with another value. All origins swap another
+/// element: exactly one succeeds.
 pub(crate) fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let len = p * PART + 1;
@@ -269,9 +270,9 @@ pub(crate) fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Conf
         Ok(())
     })?;
     for (t, [first, second, missed, _]) in old.iter().enumerate() {
-        assert_eq!(*first, initial(t, me * PART), "what rank {t} had");
-        assert_eq!(*second, T::of(110), "what this rank had swapped in at rank {t}");
-        assert_eq!(*missed, initial(t, me * PART + PART - 1), "what was not expected at rank {t}");
+        assert_eq!(*first, initial(t, me * PART), "previous value at rank {t}");
+        assert_eq!(*second, T::of(110), "value swapped in by this rank at rank {t}");
+        assert_eq!(*missed, initial(t, me * PART + PART - 1), "value after a failed swap at rank {t}");
     }
     let won: Vec<u8> = old.iter().map(|o| u8::from(o[3] == T::of(100))).collect();
     let all = farside_rma::core::coll::allgather(team, &won)?;
@@ -279,7 +280,7 @@ pub(crate) fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Conf
         for origin in 0..p {
             let (at, end) = (origin * PART, origin * PART + PART - 1);
             assert_eq!(l[at], T::of(111 + origin as u64), "swapped by rank {origin}");
-            assert_eq!(l[end], initial(me, end), "kept though rank {origin} tried");
+            assert_eq!(l[end], initial(me, end), "unchanged although rank {origin} tried to swap");
         }
         l[len - 1]
     })?;

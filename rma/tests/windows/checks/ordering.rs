@@ -1,12 +1,12 @@
-//! Order and shape. Accumulates of one origin to one element are applied in the order of issue, for every length and
-//! protocol: read after read, read after write, write after read, write after write.
+//! Ordering. Accumulates of one origin to one element are applied in the order of issue, for every length and protocol:
+//! read after read, read after write, write after read, write after write.
 
 use farside_rma::{Assert, Op, Result, Team};
 
 use super::config::{self, Config};
 use super::sync::{Sync, Win};
 
-/// Elements of one origin: more than one bounce buffer holds.
+/// Number of elements of one origin: more than fit one bounce buffer.
 const LONG_ELEMENTS: usize = 40_003;
 
 /// Length of the long accumulate: shorter in quick runs over verbs, but still several pieces.
@@ -101,8 +101,8 @@ pub(crate) fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Resul
     win.free()
 }
 
-/// Puts to ragged ends, which take a request, and then a put to whole pages, which is a copy: after the closing call
-/// both are complete. Rank 0 sends nothing itself and is busy elsewhere while the others write to it.
+/// Puts to partial pages, which take a request, and then a put to whole pages, which is a copy: after the closing call
+/// both are complete. Rank 0 sends nothing and is outside the runtime while the other ranks write to it.
 pub(crate) fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const LEN: usize = 9001;
     // The length is more than a page.
@@ -165,7 +165,7 @@ pub(crate) fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()
     Ok(())
 }
 
-/// The bytes that one rank has put to a second one before a fence are those that a third rank gets after it.
+/// Bytes that one rank has put to a second rank before a fence are visible to a get of a third rank after the fence.
 pub(crate) fn third_gets(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (me, p) = (team.rank(), team.size());
     let mut win = Win::<u64>::new(team, config, sync, long())?;
@@ -175,7 +175,7 @@ pub(crate) fn third_gets(team: &Team, config: &Config, sync: Sync) -> Result<()>
         if let Win::Active(w) = &mut win {
             w.fences(|f| {
                 f.epoch(none, |_| Ok(()))?;
-                // The last rank could learn that the epoch is over before all of this is complete at rank 1.
+                // The last rank could leave the fence before all of these operations are complete at rank 1.
                 f.epoch(none, |e| if me == p - 1 { (0..6).try_for_each(|_| e.put(&data, 1, 0)) } else { Ok(()) })?;
                 f.epoch(none, |e| if me == 0 { e.get(&mut got, 1, 0) } else { Ok(()) })
             })?;

@@ -11,7 +11,7 @@ pub(crate) enum Complete {
     Wait,
     Test,
     Await,
-    /// Leave it to the end of the epoch.
+    /// Completed by the end of the epoch.
     Epoch,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
     window.free()
 }
 
-/// Gets have arrived when the epoch is closed, for every way to complete them.
+/// Gets have arrived when the epoch is closed, however they are completed.
 pub(crate) fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let p = team.size();
     let window = window(team, config)?;
@@ -172,7 +172,7 @@ pub(crate) fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Re
     })?;
     for (t, old) in old.iter().enumerate() {
         for (i, x) in old.iter().enumerate() {
-            assert_eq!(*x, initial::<u64>(t, me * part() + i), "former element {i} of rank {t}");
+            assert_eq!(*x, initial::<u64>(t, me * part() + i), "previous element {i} of rank {t}");
         }
     }
     team.barrier()?;

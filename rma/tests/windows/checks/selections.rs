@@ -43,10 +43,10 @@ fn moves<T: Value>(height: usize) -> Result<Vec<(Named<T>, Named<T>)>> {
         // These are strided on both sides, with blocks of different lengths.
         (matrix(height, 0..height, 0..10)?, matrix(height, 0..height, 0..10)?),
         (matrix(height, 0..height / 2, 10..30)?, matrix(height, 0..height, 10..20)?),
-        // One side of these is consecutive.
+        // Contiguous on one side.
         (matrix(height, 0..height, 30..40)?, packed(end, 10 * height)?),
         (packed(7, height * 15)?, matrix(height, 0..height, 23..38)?),
-        // These are lists, one of them descending.
+        // Index lists, one of them descending.
         (packed(100, height / 2 * 3)?, second),
         (packed(200, height / 2 * 3)?, other),
         // These are one block on both sides of a row, and the rest.
@@ -145,7 +145,7 @@ pub(crate) fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> 
     for got in &old {
         for (i, x) in got.iter().enumerate() {
             let expected = if of_indices.contains(&i) { 2 } else { 127 };
-            assert_eq!(*x, T::of(expected), "former value {i}");
+            assert_eq!(*x, T::of(expected), "previous value {i}");
         }
     }
     win.local(|l| {

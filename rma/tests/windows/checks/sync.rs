@@ -1,4 +1,4 @@
-//! One window, six ways to synchronize it: the same body of operations runs under each.
+//! One window under six kinds of synchronization, each with the same body of operations.
 
 use farside_rma::{Assert, Element, Epoch, LockKind, LockWindow, Result, Team, Window};
 
@@ -39,7 +39,7 @@ impl<T: Element> Win<T> {
     /// Makes a window of `len` zeroed elements. A vector starts and ends inside a page.
     ///
     /// # Errors
-    /// Those of the window.
+    /// Those of the window calls.
     pub(crate) fn new(team: &Team, config: &Config, sync: Sync, len: usize) -> Result<Self> {
         let passive = matches!(sync, Sync::LockShared | Sync::LockExclusive | Sync::LockAll);
         let vector = || vec![T::zeroed(); len];
@@ -54,7 +54,7 @@ impl<T: Element> Win<T> {
     /// Reads or writes this rank's own memory, between two barriers.
     ///
     /// # Errors
-    /// Those of the window.
+    /// Those of the window calls.
     pub(crate) fn local<R>(&mut self, f: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         let team = self.team().clone();
         team.barrier()?;
@@ -114,7 +114,7 @@ impl<T: Element> Win<T> {
     /// Frees the window.
     ///
     /// # Errors
-    /// Those of the window.
+    /// Those of the window calls.
     pub(crate) fn free(self) -> Result<()> {
         match self {
             Win::Active(w) => w.free(),

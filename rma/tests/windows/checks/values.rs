@@ -2,7 +2,7 @@
 
 use farside_rma::Element;
 
-/// A type with values made from small numbers.
+/// A type with values derived from small numbers.
 pub(crate) trait Value: Element + PartialEq + std::fmt::Debug {
     /// `n` in the type; small types wrap.
     fn of(n: u64) -> Self;

@@ -183,7 +183,7 @@ pub struct Channels {
     capabilities: Capabilities,
     stats: Stats,
     server: Option<JoinHandle<()>>,
-    /// Regions by handle, which is the key: memory that the device has allocated, or `None`.
+    /// Regions by handle, which is the key: memory that the device has allocated; empty for memory of the caller.
     owned: RefCell<HashMap<u64, Vec<u64>>>,
     /// Imports by handle.
     imports: RefCell<HashMap<u64, Import>>,
@@ -319,7 +319,7 @@ unsafe impl Device for Channels {
                 }
                 match change {
                     Change::Add(add) => (at, Action::Add(add)),
-                    Change::Swap { expected, desired } => (at, Action::Swap { expected, desired }),
+                    Change::CompareSwap { expected, desired } => (at, Action::Swap { expected, desired }),
                     Change::Accumulate { .. } => return Err(operation.unsupported(peer, NAME)),
                 }
             }

@@ -3,18 +3,18 @@
 use super::{Builder, Order};
 use crate::schedule::{Action, Buffer, Schedule, Slice};
 
-/// The places of a part's ranks, tags and blocks in the whole schedule.
+/// The mapping of a part's ranks, tags and blocks to the whole schedule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part<'a> {
-    /// The rank of each rank of the part.
+    /// The rank in the whole schedule of each rank of the part.
     pub(crate) ranks: &'a [u32],
     /// The number that is added to the tags, which differs between parts that have two ranks in common.
     pub(crate) tags: u32,
-    /// The blocks of each block of the part's input.
+    /// The blocks that make up each block of the part's input.
     pub(crate) input: Vec<Vec<Slice>>,
-    /// The blocks of each block of the part's output.
+    /// The blocks that make up each block of the part's output.
     pub(crate) output: Vec<Vec<Slice>>,
-    /// The size numbers of the blocks that a block of each size number of the part consists of.
+    /// The size numbers of the blocks that make up a block of the part, for each size number of the part.
     pub(crate) sizes: Vec<Vec<u32>>,
 }
 
@@ -22,7 +22,7 @@ impl Part<'_> {
     /// Translates an action of the part into one of the whole schedule.
     ///
     /// # Panics
-    /// If the part lends memory or enters the barrier in the switch: a mistake of the algorithm.
+    /// If the part lends memory or enters the in-switch barrier: a mistake of the algorithm.
     fn action(&self, action: Action) -> Action {
         let (rank, tag) = (|rank: u32| self.ranks[rank as usize], |tag: u32| self.tags + tag);
         match action {
@@ -40,10 +40,10 @@ impl Part<'_> {
 }
 
 impl Builder {
-    /// Adds the steps of this rank's schedule of a collective of some of the ranks, with scratch of their own.
+    /// Adds the steps of this rank's schedule of a collective of some of the ranks, with separate scratch.
     ///
     /// # Panics
-    /// If a block of the part has no place: a mistake of the algorithm.
+    /// If a block of the part is mapped to no block: a mistake of the algorithm.
     pub(crate) fn add_part(&mut self, schedule: &Schedule, part: &Part<'_>) {
         let sizes = schedule.scratch().iter().map(|size| part.sizes[*size as usize].iter().copied());
         let scratch: Vec<Vec<Slice>> = sizes.map(|sizes| vec![self.scratch(sizes)]).collect();
@@ -78,7 +78,7 @@ impl Builder {
     }
 }
 
-/// Slices with those joined that follow each other in a buffer.
+/// Slices after merging those that follow each other in a buffer.
 fn joined(slices: impl Iterator<Item = Slice>) -> Vec<Slice> {
     let mut all: Vec<Slice> = Vec::new();
     for slice in slices {

@@ -9,19 +9,19 @@ use crate::schedule::Schedule;
 pub struct Fault {
     /// The rank at which the fault shows.
     pub(crate) rank: u32,
-    /// The step at which it shows, if there is one.
+    /// The step at which the fault shows, if there is one.
     pub(crate) step: Option<usize>,
     /// The kind of fault.
     pub kind: FaultKind,
     /// A description.
-    pub(crate) what: String,
+    pub(crate) description: String,
 }
 
 impl Fault {
     /// A fault of a step.
     pub(super) fn at(schedule: &Schedule, step: usize, kind: FaultKind, what: impl fmt::Display) -> Self {
-        let what = format!("{what} ({:?})", schedule.step(step));
-        Self { rank: schedule.rank(), step: Some(step), kind, what }
+        let description = format!("{what} ({:?})", schedule.step(step));
+        Self { rank: schedule.rank(), step: Some(step), kind, description }
     }
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Fault {
         if let Some(step) = self.step {
             write!(f, ", step {step}")?;
         }
-        write!(f, ": {:?}: {}", self.kind, self.what)
+        write!(f, ": {:?}: {}", self.kind, self.description)
     }
 }
 
@@ -48,7 +48,7 @@ pub enum FaultKind {
     Order,
     /// Two ranks have results with different bracketings.
     Bracketing,
-    /// Blocks of different sizes meet, or different numbers of blocks.
+    /// Blocks of different sizes, or different numbers of blocks, are combined.
     Shape,
     /// A message without a send or without a receive.
     Unmatched,
@@ -56,8 +56,8 @@ pub enum FaultKind {
     Early,
     /// Two messages between two ranks with the same tag.
     Tag,
-    /// Two steps touch a block, one of them writes it, and neither waits for the other.
+    /// Two steps access a block, one of them writes it, and neither waits for the other.
     Race,
-    /// Ranks wait for each other forever, possibly only if a send is complete no sooner than its receive has begun.
+    /// Ranks wait for each other forever, possibly only if a send does not complete before its receive has begun.
     Deadlock,
 }

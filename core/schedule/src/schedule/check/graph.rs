@@ -9,7 +9,7 @@ use crate::schedule::{Action, Schedule};
 pub(crate) type Node = (u32, u32);
 
 impl Action {
-    /// Whether `into` takes the message of this action.
+    /// Whether `into` receives the message of this action.
     fn meets(self, into: Self) -> bool {
         use Action as A;
         match self {
@@ -23,7 +23,6 @@ impl Action {
 }
 
 /// The graph of all ranks' steps. Tables are indexed by [`Graph::index`].
-#[derive(Debug)]
 pub(crate) struct Graph<'a> {
     pub(crate) schedules: &'a [Schedule],
     /// Index of step 0 of each rank, and the number of all steps.
@@ -76,7 +75,7 @@ impl<'a> Graph<'a> {
         self.partner[self.index(node)]
     }
 
-    /// The step that lends the memory which a step of a rank accesses.
+    /// The step that lends the memory that a step of a rank accesses.
     pub(crate) fn lend(&self, node: Node) -> Result<Option<Node>, Fault> {
         let Some(((lender, tag), _)) = self.action(node).loan() else { return Ok(None) };
         let lend = self.loans.get(&(lender, node.0, tag)).copied();

@@ -1,10 +1,10 @@
-//! Runs the schedules of all ranks symbolically: each block carries the ranks whose contributions it holds, in their
-//! order. So an algorithm can be proved correct for a number of ranks without a device.
+//! Runs the schedules of all ranks symbolically: the content of each block is the list of ranks whose contributions it
+//! holds, in their order. So an algorithm can be proved correct for a number of ranks without a device.
 //!
 //! The check finds: a step that reads a block without content; a result that is not what the operation requires;
 //! contributions that are lost, doubled or out of the order of the ranks; messages of unequal shape; messages without a
-//! send or without a receive; tags used twice; steps that touch the same block without being ordered; and steps that
-//! wait for each other forever, even if only because a send is not complete before its receive has begun.
+//! send or without a receive; tags used twice; steps that access the same block without being ordered; and steps that
+//! wait for each other forever, even if only because a send does not complete before its receive has begun.
 
 mod faults;
 mod graph;
@@ -41,7 +41,7 @@ pub struct Cost {
 
 /// Checks the schedules of all ranks, where `schedules[r]` is that of rank `r`, for the calls from which they were
 /// made. `sizes[r]` has the elements of each size number at rank `r`, or is empty if all blocks have one element.
-/// `commutative` says whether the algorithm may reduce out of the order of the ranks.
+/// `commutative`: the algorithm may reduce in another order than that of the ranks.
 ///
 /// # Errors
 /// The first fault that was found.

@@ -1,15 +1,15 @@
-//! Checks that steps of a rank that touch the same block, or use the same loan, are ordered by their dependencies, and
-//! that no step touches a block that is lent where its loan forbids it.
+//! Checks that steps of a rank that access the same block, or use the same loan, are ordered by their dependencies, and
+//! that no step accesses a lent block although its loan forbids it.
 //!
-//! A loan is ordered at both ends: the lender does not touch the blocks before the borrower has returned it, and the
+//! A loan is ordered at both ends: the lender does not access the blocks before the borrower has returned it, and the
 //! borrower accesses them only between borrow and return. So accesses of several ranks to a block are ordered too.
 
 use super::{Fault, FaultKind};
 use crate::schedule::{Action, Buffer, Schedule, Step};
 
-/// Steps that have touched a block.
+/// Steps that have accessed a block.
 #[derive(Clone, Debug, Default)]
-struct Touched {
+struct Accesses {
     writer: Option<usize>,
     readers: Vec<usize>,
     /// Loans that are not reclaimed, in which the block may be read, and written.
@@ -27,28 +27,28 @@ struct Loan {
     ended: bool,
 }
 
-/// Checks at every rank that steps that touch the same block are ordered if one of them writes it, and that no step
+/// Checks at every rank that steps that access the same block are ordered if one of them writes it, and that no step
 /// waits for a later one.
 pub(crate) fn ordered(schedules: &[Schedule]) -> Result<(), Fault> {
     let mut before = Vec::new();
-    let mut touched: [Vec<Touched>; 3] = Default::default();
+    let mut accesses: [Vec<Accesses>; 3] = Default::default();
     for schedule in schedules {
         for buffer in [Buffer::Input, Buffer::Output, Buffer::Scratch] {
-            let blocks = &mut touched[buffer as usize];
-            blocks.resize_with(schedule.blocks_of(buffer) as usize, Touched::default);
+            let blocks = &mut accesses[buffer as usize];
+            blocks.resize_with(schedule.blocks_of(buffer) as usize, Accesses::default);
             for block in blocks {
                 block.writer = None;
                 block.readers.clear();
                 block.lent = [0, 0];
             }
         }
-        ordered_of(schedule, &mut before, &mut touched)?;
+        ordered_of(schedule, &mut before, &mut accesses)?;
     }
     Ok(())
 }
 
 /// `before` is scratch memory: for each step, one bit for each step that precedes it.
-fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, touched: &mut [Vec<Touched>; 3]) -> Result<(), Fault> {
+fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, accesses: &mut [Vec<Accesses>; 3]) -> Result<(), Fault> {
     let words = schedule.len().div_ceil(64);
     let mut loans: Vec<Loan> = Vec::new();
     before.clear();
@@ -72,7 +72,7 @@ fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, touched: &mut [Vec<Tou
         };
         use_loan(&mut loans, schedule, i, is_before).map_err(|(kind, what)| Fault::at(schedule, i, kind, what))?;
         if let Action::Reclaim { .. } = step.action {
-            mark(touched, step, |n| n.saturating_sub(1));
+            mark(accesses, step, |n| n.saturating_sub(1));
         }
         let lent = |buffer: Buffer, block: u32| {
             Fault::at(
@@ -83,7 +83,7 @@ fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, touched: &mut [Vec<Tou
             )
         };
         for (slice, block) in step.from.iter().flat_map(|s| s.blocks().map(move |b| (s, b))) {
-            let t = &mut touched[slice.buffer as usize][block as usize];
+            let t = &mut accesses[slice.buffer as usize][block as usize];
             if let Some(writer) = t.writer.filter(|w| !is_before(*w)) {
                 return Err(race(writer, slice.buffer, block));
             }
@@ -93,7 +93,7 @@ fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, touched: &mut [Vec<Tou
             t.readers.push(i);
         }
         for (slice, block) in step.into.iter().flat_map(|s| s.blocks().map(move |b| (s, b))) {
-            let t = &mut touched[slice.buffer as usize][block as usize];
+            let t = &mut accesses[slice.buffer as usize][block as usize];
             if let Some(other) = t.writer.iter().chain(&t.readers).find(|o| !is_before(**o)) {
                 return Err(race(*other, slice.buffer, block));
             }
@@ -104,7 +104,7 @@ fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, touched: &mut [Vec<Tou
             t.readers.clear();
         }
         if let Action::Lend { .. } = step.action {
-            mark(touched, step, |n| n + 1);
+            mark(accesses, step, |n| n + 1);
         }
     }
     match loans.iter().find(|loan| !loan.ended) {
@@ -114,10 +114,10 @@ fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, touched: &mut [Vec<Tou
 }
 
 /// Changes the numbers of loans in which the blocks of a step may be read, and written.
-fn mark(touched: &mut [Vec<Touched>; 3], step: Step<'_>, change: fn(u32) -> u32) {
+fn mark(accesses: &mut [Vec<Accesses>; 3], step: Step<'_>, change: fn(u32) -> u32) {
     for (slices, way) in [(step.from, 0), (step.into, 1)] {
         for (slice, block) in slices.iter().flat_map(|s| s.blocks().map(move |b| (s, b))) {
-            let lent = &mut touched[slice.buffer as usize][block as usize].lent[way];
+            let lent = &mut accesses[slice.buffer as usize][block as usize].lent[way];
             *lent = change(*lent);
         }
     }

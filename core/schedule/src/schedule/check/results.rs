@@ -45,7 +45,7 @@ impl Memory {
 
 /// Checks that the outputs are what the operation requires, except in blocks without elements. Returns whether all
 /// blocks of a reduction have the same bracketing.
-pub(crate) fn promised(
+pub(crate) fn check_results(
     calls: &[Call<'_>],
     memories: &[Memory],
     has_elements: impl Fn(u32, u32) -> bool,
@@ -55,7 +55,7 @@ pub(crate) fn promised(
     let mut first = vec![None; memories.iter().map(|m| m.output().len()).max().unwrap_or(0)];
     let mut same = true;
     for (call, memory) in calls.iter().zip(memories).filter(|(call, _)| !is_idle(call)) {
-        let fault = |kind: FaultKind, what: String| Fault { rank: call.rank, step: None, kind, what };
+        let fault = |kind: FaultKind, what: String| Fault { rank: call.rank, step: None, kind, description: what };
         let mut own = None;
         for (value, b) in memory.output().iter().zip(0..).filter(|(_, b)| has_elements(call.rank, *b)) {
             let Some(value) = value.filter(|v| is_right(calls, call, b, v)) else {

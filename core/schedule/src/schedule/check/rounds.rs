@@ -67,16 +67,16 @@ pub(crate) fn rounds(graph: &Graph<'_>) -> u32 {
 
 struct Walk<'a> {
     graph: &'a Graph<'a>,
-    /// For each step: the number of predecessors that are not reached. Predecessors are its dependencies, the step
-    /// before it on its port, and its message.
+    /// For each step: the number of unreached predecessors. Predecessors are its dependencies, the previous step on its
+    /// port, and its message.
     missing: Vec<u32>,
-    /// For each step: rounds that must pass before it.
+    /// For each step: the number of rounds that must pass before it.
     passed: Vec<u32>,
     ready: Vec<Node>,
 }
 
 impl Walk<'_> {
-    /// A predecessor of `node` lets it start when `passed` rounds have passed.
+    /// Records that a predecessor of `node` permits it to start when `passed` rounds have passed.
     fn reached(&mut self, node: Node, passed: u32) {
         let at = self.graph.index(node);
         self.passed[at] = self.passed[at].max(passed);

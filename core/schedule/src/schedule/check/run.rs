@@ -26,9 +26,9 @@ struct Moved {
     value: Option<Value>,
 }
 
-/// A send is complete only when its receive has begun, so that deadlocks show that buffers would hide; a signal is
-/// complete when it is set. Schedules that end in this model also end if sends complete sooner, with the same values,
-/// since steps that touch a block are ordered.
+/// A send completes only when its receive has begun, so that the check finds deadlocks that buffers would hide; a
+/// signal completes when it is set. Schedules that end in this model also end if sends complete sooner, with the same
+/// values, since steps that access the same block are ordered.
 pub(crate) struct Run<'a> {
     calls: &'a [Call<'a>],
     graph: &'a Graph<'a>,
@@ -42,12 +42,12 @@ pub(crate) struct Run<'a> {
     /// For each step: messages in the longest chain up to it.
     chain: Vec<u32>,
     /// In a barrier, for each step: the ranks that have arrived before it is complete, one bit each in `words` words.
-    come: Vec<u64>,
+    arrived: Vec<u64>,
     words: usize,
     memories: Vec<Memory>,
     sets: Sets,
     ready: VecDeque<Node>,
-    /// The steps in which ranks wait in the barrier of the switch.
+    /// The steps in which ranks wait in the in-switch barrier.
     in_switch: Vec<Node>,
     moved: Vec<Moved>,
     cost: Cost,
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
             state: vec![State::Waiting; graph.len()],
             missing,
             chain: vec![0; graph.len()],
-            come: vec![0; graph.len() * words],
+            arrived: vec![0; graph.len() * words],
             words,
             memories: graph.schedules.iter().zip(calls).map(|(s, call)| Memory::new(call, s)).collect(),
             sets: Sets::default(),
@@ -103,11 +103,11 @@ impl<'a> Run<'a> {
             return Err(self.fault(node.unwrap_or_default(), FaultKind::Deadlock, "never ends"));
         }
         for r in 0..self.words.min(1) * self.calls.len() {
-            self.all_have_come(r)?;
+            self.check_barrier(r)?;
         }
         let has_elements =
             |r: u32, b: u32| self.count(r, self.graph.schedules[r as usize].size_of(Buffer::Output, b)) > 0;
-        self.cost.same_bracketing = results::promised(self.calls, &self.memories, has_elements)?;
+        self.cost.same_bracketing = results::check_results(self.calls, &self.memories, has_elements)?;
         Ok(self.cost)
     }
 
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         Ok(done + 1)
     }
 
-    /// Enters the barrier of the switch. The last rank lets all continue. Returns the number of steps that this
+    /// Enters the in-switch barrier. The last rank lets all ranks continue. Returns the number of steps that this
     /// completes.
     fn enter_switch(&mut self, node: Node) -> Result<usize, Fault> {
         if self.in_switch.iter().any(|other| other.0 == node.0) {
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
         Ok(all.len())
     }
 
-    /// Moves the data of a step without a message: within its rank, or out of or into memory that is lent to it.
+    /// Moves the data of a step without a message: within its rank, or between its rank and memory that is lent to it.
     fn access(&mut self, node: Node, step: Step<'_>) -> Result<(), Fault> {
         let graph = self.graph;
         let Some(lend) = graph.lend(node)? else {
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
         self.cost.elements[rank as usize] += self.moved.iter().map(|m| m.elements).sum::<u64>();
     }
 
-    /// Adds the knowledge of the steps before it to a step.
+    /// Adds to a step the knowledge of the steps in `after`, which precede it.
     fn follow(&mut self, node: Node, after: &[u32]) {
         let at = self.graph.index(node);
         for dep in after {
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
             self.join(at, before);
         }
         if self.words > 0 {
-            self.come[at * self.words + node.0 as usize / 64] |= 1 << (node.0 % 64);
+            self.arrived[at * self.words + node.0 as usize / 64] |= 1 << (node.0 % 64);
         }
     }
 
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
 
     fn join(&mut self, at: usize, before: usize) {
         for w in 0..self.words {
-            self.come[at * self.words + w] |= self.come[before * self.words + w];
+            self.arrived[at * self.words + w] |= self.arrived[before * self.words + w];
         }
     }
 
@@ -296,8 +296,8 @@ impl<'a> Run<'a> {
             .map_err(|kind| self.fault(node, kind, format_args!("{left:?} and {right:?}")))
     }
 
-    /// Checks that a block has as many elements as another, or, if sizes are not known and all ranks count alike, the
-    /// same size number.
+    /// Checks that a block has as many elements as another, or, if sizes are not known and all ranks number them in the
+    /// same way, the same size number.
     fn fits(&self, node: Node, moved: Moved, buffer: Buffer, block: u32) -> Result<(), Fault> {
         let size = self.graph.schedules[node.0 as usize].size_of(buffer, block);
         let elements = self.count(node.0, size);
@@ -305,8 +305,8 @@ impl<'a> Run<'a> {
         if alike && elements == moved.elements {
             return Ok(());
         }
-        let Moved { size: from, elements: come, .. } = moved;
-        let what = format!("size {from}, {come} elements, for block {block} of size {size}, {elements} elements");
+        let Moved { size: from, elements: arrived, .. } = moved;
+        let what = format!("size {from}, {arrived} elements, for block {block} of size {size}, {elements} elements");
         Err(self.fault(node, FaultKind::Shape, what))
     }
 
@@ -322,19 +322,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks that a rank that has done all its steps knows that every rank has arrived.
-    fn all_have_come(&self, r: usize) -> Result<(), Fault> {
-        let mut come = vec![0; self.words];
-        come[r / 64] |= 1u64 << (r % 64);
+    /// Checks that a rank that has executed all its steps knows that every rank has arrived.
+    fn check_barrier(&self, r: usize) -> Result<(), Fault> {
+        let mut arrived = vec![0; self.words];
+        arrived[r / 64] |= 1u64 << (r % 64);
         for i in 0..self.graph.schedules[r].len() {
-            let own = &self.come[self.graph.index((r as u32, i as u32)) * self.words..][..self.words];
-            come.iter_mut().zip(own).for_each(|(c, o)| *c |= o);
+            let own = &self.arrived[self.graph.index((r as u32, i as u32)) * self.words..][..self.words];
+            arrived.iter_mut().zip(own).for_each(|(c, o)| *c |= o);
         }
-        match (0..self.calls.len()).find(|other| come[other / 64] >> (other % 64) & 1 == 0) {
+        match (0..self.calls.len()).find(|other| arrived[other / 64] >> (other % 64) & 1 == 0) {
             None => Ok(()),
             Some(other) => {
                 let what = format!("leaves although rank {other} may not have arrived");
-                Err(Fault { rank: r as u32, step: None, kind: FaultKind::Early, what })
+                Err(Fault { rank: r as u32, step: None, kind: FaultKind::Early, description: what })
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Predicts how long a collective takes, by walking the schedules of all ranks in virtual time.
+//! Predicts how long a collective takes, by executing the schedules of all ranks in virtual time.
 //!
 //! One event loop serves all models ([`Model`]): LogP, LogGP, LogGOPS, pLogP, LoP, and the one-port model with latency,
 //! bandwidth and reduction costs. Schedules are made rank by rank and stored as a few bytes per step; steps are decoded
-//! in pieces when their rank reaches them, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine,
+//! in runs when their rank reaches them, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine,
 //! "LogGOPSim" (2010).
 
 mod program;
@@ -19,17 +19,16 @@ use crate::operation::{Algorithm, Call};
 /// Sizes of blocks in bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes<'a> {
-    /// Bytes of every block.
+    /// Number of bytes of every block.
     Each(u64),
-    /// Bytes of a vector that is cut evenly into the parts of the schedule.
+    /// Number of bytes of a vector that is divided evenly into the parts of the schedule.
     Vector(u64),
-    /// Bytes by size number.
+    /// Numbers of bytes by size number.
     BySize(&'a [u64]),
 }
 
 impl Bytes<'_> {
-    /// Bytes of some blocks of a schedule.
-    #[must_use]
+    /// Number of bytes of some blocks of a schedule.
     pub(crate) fn of(self, schedule: &Schedule, slices: &[Slice]) -> u64 {
         match self {
             Self::Each(bytes) => bytes * slices.iter().map(|s| u64::from(s.count)).sum::<u64>(),
@@ -73,8 +72,8 @@ pub fn predict<M: Model>(
     watch(size, of, bytes, model, |_| {})
 }
 
-/// Predicts an algorithm for a call of which several ranks share nodes ([`Call::nodes`]), where `of(rank)` is the call
-/// at a rank, `model` is the model of the network between the nodes, and `within` that within them.
+/// Predicts an algorithm for a call in which several ranks share nodes ([`Call::nodes`]), where `of(rank)` is the call
+/// at a rank, `model` is the model of the inter-node network, and `within` that within a node.
 ///
 /// # Errors
 /// The errors of [`predict`].

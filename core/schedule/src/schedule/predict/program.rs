@@ -1,5 +1,5 @@
-//! A schedule in the compact form of a prediction: a few bytes for each step. The data of a loan goes with the messages
-//! that lend and return it.
+//! A schedule in the compact form of a prediction: a few bytes for each step. The data of a loan is sent with the
+//! messages that lend and return it.
 
 use super::Bytes;
 use crate::schedule::{Action, Port, Schedule};
@@ -24,7 +24,7 @@ pub(crate) struct Decoded {
     pub(crate) peer: u32,
     pub(crate) tag: u32,
     pub(crate) bytes: u64,
-    /// Number of steps of the same stretch for which the step waits; they follow, each as the distance back to the
+    /// Number of steps of the same stretch for which the step waits; they follow, each as its distance back from this
     /// step.
     pub(crate) after: u32,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Decoded {
 pub(crate) struct Program {
     code: Box<[u8]>,
     at: u32,
-    /// The number of messages that the rank sends, and that it receives.
+    /// The number of messages that the rank sends, and the number that it receives.
     pub(crate) sends: u32,
     pub(crate) receives: u32,
 }
@@ -125,7 +125,7 @@ fn put(code: &mut Vec<u8>, mut number: u64) {
 /// waited, if every later step waits for it, for a later one, or for the same steps.
 fn stretches(schedule: &Schedule) -> Vec<u32> {
     let mut starts: Vec<u32> = Vec::new();
-    // Whether some step waits for a step, and the number of steps for which no step waits.
+    // Whether some step waits for each step, and the number of steps for which no step waits.
     let mut waited = vec![false; schedule.len()];
     let mut ends = 0;
     for (i, step) in (0u32..).zip(schedule.steps()) {

@@ -10,9 +10,9 @@ use super::{Model, OnNodes, Receiving, Sending};
 /// A prediction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
-    /// Time at which the last rank is done.
+    /// Time at which the last rank has finished.
     pub time: f64,
-    /// Time at which each rank is done.
+    /// Time at which each rank has finished.
     pub ends: Vec<f64>,
     /// Number of messages and signals.
     pub messages: u64,
@@ -38,7 +38,7 @@ pub struct Moment {
     pub(crate) reduces: bool,
 }
 
-/// The number that means no step.
+/// The number that stands for no step.
 const NONE: u32 = u32::MAX;
 
 /// Flag in the second number of an event: a message is at the receiver's port.
@@ -57,7 +57,7 @@ struct Step {
     /// Number of steps for which the step still waits.
     missing: u32,
     bytes: u64,
-    /// Time at which its completed dependencies were complete.
+    /// Maximum completion time of the step's completed dependencies.
     ready: f64,
     /// Start of the steps that wait for it in the stretch's list.
     dependents: u32,
@@ -89,7 +89,7 @@ struct Rank {
 struct Message {
     key: (u32, u32, u32),
     bytes: u64,
-    /// Number of messages that its sender sends.
+    /// Number of messages that the message's sender sends.
     fan: u32,
 }
 
@@ -100,7 +100,7 @@ enum Side {
     Sent(f64, u32),
     /// The message has passed the receiver's port at this time.
     Through(f64),
-    /// This step has begun the receive.
+    /// This step of the receiver has begun the receive.
     Receives(u32),
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Walk<'a, M, F> {
     spare: Vec<Vec<Event>>,
     sides: FxHashMap<(u32, u32, u32), Side>,
     messages: Vec<Message>,
-    /// Steps of ranks in the barrier of the switch, and the time at which the last of them has sent its message.
+    /// Steps of ranks in the in-switch barrier, and the time at which the last of them has sent its message.
     in_switch: (Vec<(u32, u32)>, f64),
     /// Free indices of `messages`.
     places: Vec<u32>,
@@ -310,7 +310,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         (self.observe)(Moment { rank: r, step: self.ranks[r as usize].first + i, start, end, reduces });
     }
 
-    /// Returns whether a send has the port now. If not, queues it; only the first send of the queue has an event, at
+    /// Returns whether a send gets the port now. If not, queues it; only the first send of the queue has an event, at
     /// the time at which the port is free.
     fn takes_port(&mut self, now: f64, step: (u32, u32), peer: u32) -> bool {
         let port = self.port(step.0, peer);
@@ -365,8 +365,8 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         self.complete(r, i, start + cost.done);
     }
 
-    /// Sends a rank's message to the switch. When all have done so, all get an answer, as an event with a number that
-    /// no other step without a message has.
+    /// Sends a rank's message to the switch. When all ranks have done so, all get an answer, as an event with a number
+    /// that no other step without a message has.
     fn enter_switch(&mut self, now: f64, r: u32, i: u32) {
         let sending = self.model.send(0, 1);
         let start = processor(&mut self.ranks[r as usize], now, sending.overhead);
@@ -380,7 +380,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         let (entered, latest) = std::mem::take(&mut self.in_switch);
         // The time to the switch or from it, without the overheads of processors.
         let way = sending.transit - sending.overhead + self.model.receive(0, 1, 1).transfer;
-        let answered = latest + 2.0 * way + self.model.switch(self.ranks.len() as u32);
+        let answered = latest + 2.0 * way + self.model.switch_barrier_time(self.ranks.len() as u32);
         entered.into_iter().for_each(|(r, i)| self.push(answered, (r, i, 0)));
     }
 
@@ -416,7 +416,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         }
     }
 
-    /// Lets the processor take a message and reduce it.
+    /// Occupies the processor to receive a message and reduce it.
     fn process(&mut self, now: f64, r: u32, i: u32, step: Step) {
         let (overhead, reduction) = (self.overhead(r, step), self.reduction(step));
         let start = processor(&mut self.ranks[r as usize], now, overhead + reduction);
@@ -440,7 +440,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         if step.kind == Kind::ReceiveReduce { self.model.reduce(step.bytes) } else { 0.0 }
     }
 
-    /// Lets the steps that wait for a step start at `done`.
+    /// Records that a step completes at `done`, and starts the steps that wait for it.
     fn complete(&mut self, r: u32, i: u32, done: f64) {
         let rank = &mut self.ranks[r as usize];
         rank.end = rank.end.max(done);

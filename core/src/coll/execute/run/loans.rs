@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
 //! Memory that ranks of a node lend each other for a call.
 //!
-//! The lender registers its buffer for the call ([`Region::brief`]), once for all its loans, and tells the borrower the
-//! key and the place of the lent blocks. The borrower imports the key when it first uses it, reads, reduces and writes
-//! the blocks in place, and returns the loan. Blocks that are not one piece of memory, and memory that cannot be lent,
-//! go through memory of the device, which every rank of the node can access: the lender copies blocks that are read
-//! into it, and those that were written out of it.
+//! The lender registers its buffer for the call ([`Region::brief`]), once for all its loans, and sends the borrower the
+//! key and the offsets of the lent blocks. The borrower imports the key at its first use, reads, reduces and writes the
+//! blocks in place, and returns the loan. Blocks that are not contiguous, and memory that cannot be lent, are staged in
+//! memory of the device, which every rank of the node can access: the lender copies blocks that are read into it, and
+//! copies written blocks out of it.
 //!
-//! A call that fails releases what it has lent, after which no borrower accesses the memory, and the borrower's next
-//! access fails.
+//! A call that fails releases the memory that it has lent, after which no borrower accesses the memory, and the
+//! borrower's next access fails.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,18 +27,18 @@ use crate::job::Track;
 use crate::stats::Kind;
 use crate::wire::{Reader, Writer};
 
-/// Bytes of an operand that are read at a time: the reduction finds them in the processor's cache.
+/// Number of bytes of an operand that are read at a time, so that the reduction finds them in the processor's cache.
 const PIECE: usize = 64 << 10;
 /// Maximum number of blocks of this rank in one request.
 const BLOCKS: usize = 1024;
 /// Maximum length of the message of a loan: two keys with the ends of blocks.
 pub(super) const MAX_LOAN_BYTES: usize = 16 << 10;
 
-/// Blocks, one after the other, in a region of the lender.
-#[derive(Debug, Default)]
+/// Consecutive blocks in a region of the lender.
+#[derive(Default)]
 struct Lent {
     key: Vec<u8>,
-    /// The offset of the first block, and the end of each.
+    /// The offset of the first block, and the end of each block.
     offset: usize,
     ends: Vec<usize>,
 }
@@ -49,7 +49,7 @@ impl Lent {
         self.ends.iter().fold(w, |w, end| w.u64(*end as u64))
     }
 
-    /// Reads what [`write`](Self::write) writes; `None` if it is malformed.
+    /// Parses the format of [`write`](Self::write); `None` if it is malformed.
     fn read(r: &mut Reader<'_>) -> Option<Self> {
         let (key, offset, count) = (r.bytes()?.to_vec(), r.u64()?.try_into().ok()?, r.u32()?);
         let mut ends = Vec::new();
@@ -60,7 +60,7 @@ impl Lent {
         starts.zip(&ends).all(|(start, end)| start <= end).then_some(Self { key, offset, ends })
     }
 
-    /// Offset and length of `count` blocks from block `first` on; those that the loan does not have are empty.
+    /// Offset and length of `count` blocks from block `first` on; blocks outside the loan are empty.
     fn part(&self, first: u32, count: u32) -> (usize, usize) {
         let end = |blocks: u32| match (blocks as usize).min(self.ends.len()) {
             0 => self.offset,
@@ -71,24 +71,22 @@ impl Lent {
 }
 
 /// A loan to this rank.
-#[derive(Debug)]
 struct Borrowed {
-    /// The lender's number in the team, and the tag.
+    /// The lender's team rank, and the tag.
     loan: (u32, u32),
-    /// The bytes that may be read, and those that may be written.
+    /// The bytes that may be read, and the bytes that may be written.
     lent: [Lent; 2],
     /// The imported regions of `lent`; the same one if the keys are equal.
     regions: [Option<RemoteRegion>; 2],
 }
 
 /// Memory that this rank has registered for its loans.
-#[derive(Debug)]
 struct Registered {
     block: Block,
     registration: Registration,
 }
 
-/// An access to lent memory, made in pieces.
+/// An access to lent memory, made in segments.
 struct Access {
     step: u32,
     /// The lending rank of the job.
@@ -98,15 +96,15 @@ struct Access {
     len: usize,
     /// The bytes of the region that this rank has mapped.
     mapped: Option<Mapped>,
-    /// Whether an operand was used where it is mapped, which no request has done.
+    /// Whether an operand was used where it is mapped, without a request that confirms that the loan was still valid.
     unconfirmed: bool,
-    /// Bytes that are done, and bytes of the piece in progress.
+    /// Number of bytes that are done, and of the segment in progress.
     done: usize,
     posted: usize,
-    /// The piece of an operand.
+    /// The segment of an operand.
     operand: Scratch,
     track: Rc<Track>,
-    /// Number of requests that the track counts while none of this access is in progress.
+    /// Number of requests that the track counts while no request of this access is in progress.
     idle: usize,
 }
 
@@ -120,22 +118,23 @@ pub(super) struct Loans {
     messages: RefCell<Vec<Vec<u8>>>,
     borrowed: RefCell<Vec<Borrowed>>,
     accesses: RefCell<Vec<Access>>,
-    /// The error of an access to memory that its lender may have taken back, and whether peers were checked since.
+    /// The error of an access to memory that its lender may have released, and whether peers were checked since.
     failed: RefCell<Option<(Error, bool)>>,
 }
 
 impl Run {
     /// Lends blocks to a rank of the team. Returns whether the message has been sent.
     pub(super) fn lend(&self, step: u32, to: u32, tag: u32, from: &[Slice], into: &[Slice]) -> Result<bool> {
-        let (read, written) = (self.lent(from, None)?, self.lent(into, Some(Action::Reclaim { source: to, tag }))?);
+        let (read, written) =
+            (self.lend_blocks(from, None)?, self.lend_blocks(into, Some(Action::Reclaim { source: to, tag }))?);
         let message = written.write(read.write(Writer::new())).done();
         let source = Source::Bytes(Block::of(message.as_ptr(), message.len()));
         self.loans.messages.borrow_mut().push(message);
         self.send(step, to, LENT | tag, source)
     }
 
-    /// Registers blocks; `reclaim` is the step after which written blocks are here.
-    fn lent(&self, slices: &[Slice], reclaim: Option<Action>) -> Result<Lent> {
+    /// Registers blocks; after the step `reclaim`, the written blocks are in this rank's buffer.
+    fn lend_blocks(&self, slices: &[Slice], reclaim: Option<Action>) -> Result<Lent> {
         let (buffers, len) = (self.buffers(), self.plan.bytes_of(slices));
         if len == 0 {
             return Ok(Lent::default());
@@ -143,7 +142,7 @@ impl Run {
         if let (Some(block), [slice, ..]) = (buffers.contiguous(slices), slices)
             && let Some((base, key)) = self.register(block, slice.buffer)
         {
-            return Ok(self.lent_at(key, block.base.addr() - base, slices));
+            return Ok(self.lend_at(key, block.base.addr() - base, slices));
         }
         let region = Region { one_node: true, ..Region::allocated(len) };
         let registration = self.job.device().allocate(region)?;
@@ -156,11 +155,11 @@ impl Run {
         self.loans.written.borrow_mut().extend(reclaim.map(|reclaim| (reclaim, block)));
         let key = registration.key.clone();
         self.loans.registered.borrow_mut().push(Registered { block, registration });
-        Ok(self.lent_at(key, 0, slices))
+        Ok(self.lend_at(key, 0, slices))
     }
 
     /// Blocks at an offset in the region of a key.
-    fn lent_at(&self, key: Vec<u8>, offset: usize, slices: &[Slice]) -> Lent {
+    fn lend_at(&self, key: Vec<u8>, offset: usize, slices: &[Slice]) -> Lent {
         let blocks = slices.iter().flat_map(|s| s.blocks().map(|b| Slice::new(s.buffer, b, 1)));
         let mut end = offset;
         let ends = blocks.map(|block| {
@@ -188,13 +187,15 @@ impl Run {
         // SAFETY: by the contract of `start` no other code writes the memory until the run has ended; it releases the
         // region before.
         let registration = unsafe { self.job.device().register(region) };
-        let registration = registration.inspect_err(|e| tracing::debug!("a buffer is copied to be lent: {e}")).ok()?;
+        let registration = registration
+            .inspect_err(|e| tracing::debug!("a buffer cannot be exported to peers and is copied: {e}"))
+            .ok()?;
         let key = registration.key.clone();
         registered.push(Registered { block: whole, registration });
         Some((whole.base.addr(), key))
     }
 
-    /// Keeps a loan to this rank, as its message describes it.
+    /// Stores a loan to this rank, parsed from its message.
     #[cold]
     pub(super) fn borrow(&self, lender: u32, tag: u32, message: &[u8]) {
         let mut r = Reader::new(message);
@@ -206,16 +207,16 @@ impl Run {
             }
             None => {
                 let e = Error::new(ErrorKind::Protocol, self.name()).peer(self.plan.peers[lender as usize]);
-                self.fault(e.cause("malformed loan"), Announce::Others);
+                self.fault(e.cause("the peer sent a malformed buffer export"), Announce::Others);
             }
         }
     }
 
-    /// Takes back what a borrower has written beside the blocks.
+    /// Copies the blocks that a borrower has written in memory of the device to this rank's buffer.
     pub(super) fn reclaim(&self, step: Step<'_>) {
         for (_, block) in self.loans.written.borrow().iter().filter(|(action, _)| *action == step.action) {
-            // SAFETY: the region has the length of the blocks, which are the run's and no longer lent, and the borrower
-            // has returned it.
+            // SAFETY: the region has the length of the blocks, which belong to the run and are no longer lent, and the
+            // borrower has returned it.
             unsafe {
                 self.buffers().fill(step.into, Payload::Bytes(std::slice::from_raw_parts(block.base, block.len)))
             };
@@ -275,7 +276,9 @@ impl Run {
         let RemoteRegion { handle, mapped, len: of_region, .. } = region;
         if offset.checked_add(len).is_none_or(|end| end > of_region) {
             let e = Error::new(ErrorKind::Protocol, self.name()).rank(self.job.rank()).peer(peer);
-            return Err(e.cause(format!("{len} bytes at byte {offset} of a region of {of_region} bytes are lent")));
+            return Err(
+                e.cause(format!("the peer exported {len} bytes at offset {offset} of a region of {of_region} bytes"))
+            );
         }
         let (unconfirmed, done, posted, operand, idle) = (false, 0, 0, Scratch::default(), 0);
         let mut access =
@@ -299,8 +302,8 @@ impl Run {
         Ok(false)
     }
 
-    /// The bytes of an access: those of the step's own blocks, which the lent ones must equal, unless blocks may be
-    /// shorter than those that receive them.
+    /// The number of bytes of an access: that of the step's own blocks. The lent blocks must have the same length,
+    /// unless messages may be shorter than the blocks that receive them.
     fn agreed_length(&self, peer: u32, step: Step<'_>, own: usize, lent: usize) -> Result<usize> {
         let (sent, room) = if matches!(step.action, Action::Write { .. }) { (own, lent) } else { (lent, own) };
         let may_be_shorter = self.plan.may_be_shorter && !matches!(step.action, Action::ReadReduce { .. });
@@ -308,10 +311,10 @@ impl Run {
             return Ok(sent);
         }
         let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(peer);
-        Err(e.cause(format!("{lent} bytes lent for a {}, {own} expected", self.name())))
+        Err(e.cause(format!("the peer exported {lent} bytes for a {}, but {own} are expected", self.name())))
     }
 
-    /// Bytes of an operand that are read at a time: whole elements.
+    /// Number of bytes of an operand that are read at a time: whole elements.
     fn piece(&self) -> usize {
         let element = self.plan.element.max(1);
         (PIECE / element).max(1) * element
@@ -347,7 +350,7 @@ impl Run {
             }
             let place = Place { region: access.region, offset: access.offset + access.done };
             let blocks = match s.action {
-                // Only confirms that the memory has not been taken back.
+                // This request only confirms that the lender has not released the memory.
                 Action::ReadReduce { .. } if left == 0 => SmallVec::new(),
                 Action::ReadReduce { .. } => {
                     if access.operand.is_empty() {
@@ -364,12 +367,14 @@ impl Run {
                 Action::Write { .. } => Operation::write(blocks, place),
                 _ => Operation::read(blocks, place),
             };
-            // SAFETY: the blocks are the run's until the step is complete, and the run cancels the track when it ends.
+            // SAFETY: the blocks belong to the run until the step is complete, and the run cancels the track when it
+            // ends.
             if unsafe { self.job.try_post(access.peer, operation, None, &[&access.track]) }?.is_none() {
                 return Ok(false);
             }
             access.posted = blocks.iter().map(|b| b.len).sum();
-            // If the request succeeds, the memory had not been taken back before it: what was read in place is right.
+            // If the request succeeds, the lender had not released the memory before it, so the data that was read in
+            // place is valid.
             access.unconfirmed = false;
         }
     }
@@ -383,7 +388,7 @@ impl Run {
         (len > 0 && base.addr().is_multiple_of(self.plan.align)).then_some(Block { base, len })
     }
 
-    /// Bytes of an operand to read at a time: whole elements, at most to the first one that is mapped.
+    /// Number of bytes of an operand to read at a time: whole elements, at most up to the first mapped one.
     fn unmapped_operand(&self, access: &Access, left: usize) -> usize {
         let element = self.plan.element.max(1);
         let at = access.offset + access.done;
@@ -391,16 +396,16 @@ impl Run {
         before.map_or(usize::MAX, |bytes| bytes.div_ceil(element) * element).min(left).min(self.piece())
     }
 
-    /// Handles the error of an access: its step does not end. The lender takes its memory back if the call has failed
-    /// there: then the first rank to fail announces its error, which is the one to report. If the lender is gone, the
-    /// next check of the peers says so. Otherwise this error fails the run, at the second check.
+    /// Handles the error of an access: its step does not complete. If the call has failed at the lender, the lender has
+    /// released its memory; then the announcement of the first rank to fail has the error to report. If the lender is
+    /// lost, the next check of the peers reports that. Otherwise this error fails the run, at the second check.
     #[cold]
     fn access_failed(&self, error: Error) {
         self.loans.failed.borrow_mut().get_or_insert((error.during(self.name()), false));
     }
 
     /// Called once for each check of the peers.
-    pub(super) fn look_at_failed_access(&self) {
+    pub(super) fn check_failed_access(&self) {
         let mut failed = self.loans.failed.borrow_mut();
         match &mut *failed {
             Some((_, checked @ false)) => *checked = true,
@@ -435,7 +440,8 @@ impl Run {
         }
     }
 
-    /// Ends all loans. Afterwards no rank accesses memory that this one has lent, and this rank none of others.
+    /// Ends all loans. Afterwards no rank accesses memory that this rank has lent, and this rank accesses no borrowed
+    /// memory.
     #[cold]
     pub(super) fn end_loans(&self, are_returned: bool) {
         self.loans.accesses.borrow_mut().clear();
@@ -448,9 +454,9 @@ impl Run {
             if are_returned {
                 self.job.device().sealed(handle);
             }
-            // SAFETY: a registration of this run, which does not use the region any more.
+            // SAFETY: a registration of this run, which no longer uses the region.
             if let Err(e) = unsafe { self.job.device().release(handle) } {
-                tracing::warn!("lent memory was not released: {e}");
+                tracing::warn!("an exported buffer was not released: {e}");
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Missing messages: a rank that waits for a message asks its sender.
 //!
-//! The sender answers only if its part of the call is over. Messages of a pair of ranks keep their order, so a message
-//! that has not arrived before that answer will not arrive, and the waiting rank fails the call. If the call is in
-//! progress at the sender and has no such message, the sender fails it. So ranks that disagree get an error also if no
-//! other message shows it: for example if only one rank takes a rank for the root, or a block is empty for its sender
-//! alone. A rank that has not started the call is waited for, unless it waits in a barrier by signals that the asking
-//! rank has not entered: then both fail.
+//! The sender answers only if the call has ended at the sender. Messages of a pair of ranks keep their order, so a
+//! message that has not arrived before that answer will not arrive, and the waiting rank fails the call. If the call is
+//! in progress at the sender and has no such message, the sender fails it. So ranks that disagree get an error even if
+//! no other message shows the disagreement: for example if only one rank passes another root, or a block is empty only
+//! at its sender. The wait for a rank that has not started the call continues, unless that rank waits in a barrier by
+//! signals that the asking rank has not entered: then both fail.
 //!
-//! A question also carries the properties of the call, and an answer those of the call that is over, so that the error
-//! of ranks that disagree names what differs, with both values.
+//! A question also contains the properties of the call, and an answer those of the call that has ended, so that the
+//! error of ranks that disagree names the property that differs, with both values.
 
 use std::rc::Rc;
 
@@ -40,7 +40,7 @@ impl Question {
         Some(Self { tag, round, barriers, properties: String::from_utf8_lossy(r.bytes()?).into_owned() })
     }
 
-    /// The answer with properties of this rank's call.
+    /// The answer, with the properties of this rank's call.
     pub(in crate::coll::execute) fn with(self, properties: String) -> Self {
         Self { properties, ..self }
     }
@@ -53,11 +53,11 @@ impl Question {
 }
 
 impl Run {
-    /// Asks for the messages that the run waits for, if it has waited for some checks of the peers. A run that has
-    /// asked for the properties of another call fails then without them.
+    /// Asks for the messages for which the run waits, if it has waited through enough checks of the peers. A run that
+    /// has asked for the properties of another call and got no answer then fails without them.
     pub(in crate::coll::execute) fn ask(self: &Rc<Self>) {
         if self.plan.lends {
-            self.look_at_failed_access();
+            self.check_failed_access();
             self.queue();
         }
         let (left, patience) = self.patience.get();
@@ -92,9 +92,9 @@ impl Run {
         question.write(Header { context, sequence, tag: QUESTION, check })
     }
 
-    /// Asks the sender of a message of another call, of the same operation and root, for the properties of that call.
-    /// The error names the one that differs: the sender fails if it is still in the call, else it answers. Of several
-    /// senders the first is asked.
+    /// Asks the sender of a message of another call with the same operation and root for the properties of that call.
+    /// The error names the property that differs: the sender fails if it is still in the call, else it answers. If
+    /// there are several senders, only the first is asked.
     #[cold]
     pub(super) fn compare(&self, source: u32, tag: u32) {
         if self.compared.get().is_none() {
@@ -104,7 +104,7 @@ impl Run {
         }
     }
 
-    /// Fails the run, whose properties are others than those of the call of rank `source`.
+    /// Fails the run because its properties differ from those of the call of rank `source`.
     fn differs(self: &Rc<Self>, source: u32, properties: &str) {
         self.mismatch(source, self.plan.difference(self.job.rank_number(), source, properties));
         self.queue();
@@ -115,7 +115,8 @@ impl Run {
         &self.plan
     }
 
-    /// Handles a question of rank `source` about a message of this rank. Returns whether the call is over here.
+    /// Handles a question of rank `source` about a message of this rank. Returns whether the call has ended at this
+    /// rank.
     pub(in crate::coll::execute) fn asked(self: &Rc<Self>, source: u32, check: Check, question: &Question) -> bool {
         let ahead = question.round.wrapping_sub(self.round.get()).cast_signed();
         if self.persistent && ahead != 0 {
@@ -134,7 +135,10 @@ impl Run {
             } else if check != self.plan.check {
                 self.differs(source, &question.properties);
             } else if !sends {
-                self.mismatch(source, format!("it waits for a message that a {} does not send here", self.name()));
+                self.mismatch(
+                    source,
+                    format!("the peer waits for a message that this rank's {} does not send", self.name()),
+                );
             }
             self.queue();
             return false;
@@ -142,7 +146,7 @@ impl Run {
         self.state.get() != State::Idle
     }
 
-    /// Handles the answer of rank `source` that the call is over there.
+    /// Handles the answer of rank `source` that the call has ended there.
     pub(in crate::coll::execute) fn over(self: &Rc<Self>, source: u32, question: &Question) {
         if self.state.get() != State::Active || self.persistent && question.round != self.round.get() {
             return;
@@ -156,7 +160,13 @@ impl Run {
         }
         let slot = self.plan.slot(source, question.tag);
         if slot.is_some_and(|slot| matches!(self.slots.borrow()[slot], Slot::Empty | Slot::Posted)) {
-            self.mismatch(source, format!("its {} is over, without a message that this rank waits for", self.name()));
+            self.mismatch(
+                source,
+                format!(
+                    "the peer has completed its {} without sending a message that this rank waits for",
+                    self.name()
+                ),
+            );
             self.queue();
         }
     }

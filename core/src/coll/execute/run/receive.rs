@@ -14,7 +14,7 @@ use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 
 impl Run {
-    /// Takes the messages that have arrived before the start.
+    /// Handles the messages that have arrived before the start.
     pub(super) fn take_early(&self) {
         for message in self.team.take_early(self.sequence.get()) {
             let slot = self.plan.slot(message.source, message.tag);
@@ -32,19 +32,19 @@ impl Run {
                 self.team.keep(self.sequence.get(), message);
             } else {
                 drop(slots);
-                self.mismatch(message.source, "it sent a message twice".to_owned());
+                self.mismatch(message.source, "the peer sent a message twice".to_owned());
                 message.body.abandon(&self.job);
             }
         }
     }
 
-    /// Handles a message that the call does not have here.
+    /// Handles a message that the call does not expect at this rank.
     #[cold]
     fn unexpected(&self, source: u32, check: Check, tag: u32) {
         let cause = if check == self.plan.check && self.short.get() {
-            format!("it has started the {} that this rank makes and waits for", self.name())
+            format!("the peer has started a {} with another algorithm than this rank", self.name())
         } else if check == self.plan.check {
-            format!("it sent a message that a {} does not have here", self.name())
+            format!("the peer sent a message that this rank's {} does not expect", self.name())
         } else if let Some(cause) = self.plan.other_call(check) {
             cause
         } else {
@@ -98,14 +98,14 @@ impl Run {
             }
             _ => {
                 drop(slots);
-                self.mismatch(m.source, "it sent a message twice".to_owned());
+                self.mismatch(m.source, "the peer sent a message twice".to_owned());
                 self.queue();
                 Delivery::Done
             }
         }
     }
 
-    /// Takes a message for which its step waits.
+    /// Receives a message for which its step waits.
     #[inline]
     pub(super) fn take(self: &Rc<Self>, slot: usize, m: Message<'_>) -> Delivery {
         let step = self.plan.expected[slot].step;
@@ -113,7 +113,7 @@ impl Run {
             self.queue();
             return Delivery::Done;
         }
-        if let Some(data) = m.came {
+        if let Some(data) = m.payload {
             self.consume(step, data);
             self.slots.borrow_mut()[slot] = Slot::Done;
             self.complete(step);
@@ -133,7 +133,8 @@ impl Run {
         OnComplete::inline(move |received| run.filled(slot, received))
     }
 
-    /// Checks the length of a message; a wrong one fails the run. Where it may be shorter, it is one block.
+    /// Checks the length of a message; a wrong length fails the run. Only a message for a single block may be shorter
+    /// than it.
     #[inline]
     pub(super) fn has_length(&self, slot: usize, len: usize) -> bool {
         let expected = self.plan.expected[slot];
@@ -150,7 +151,10 @@ impl Run {
         let is_block = matches!((step.action, step.into), (Action::Receive { .. }, [Slice { count: 1, .. }]));
         let right = self.plan.may_be_shorter && is_block && len < want;
         if !right {
-            self.mismatch(expected.source, format!("{len} bytes in a message of a {}, {want} expected", self.name()));
+            self.mismatch(
+                expected.source,
+                format!("the peer's message of a {} has {len} bytes, but {want} are expected", self.name()),
+            );
         }
         right
     }
@@ -163,12 +167,13 @@ impl Run {
         Some(match s.action {
             Action::ReceiveReduce { .. } => {
                 let mut operand = self.operand(bytes)?;
-                // SAFETY: the buffer is kept, and not accessed otherwise, until the message is received or abandoned.
+                // SAFETY: the buffer stays allocated, and is not accessed otherwise, until the message is received or
+                // abandoned.
                 (unsafe { Sink::memory(operand.start_mut(), bytes) }, operand)
             }
             Action::Borrow { .. } | Action::Reclaim { .. } => (Sink::buffer(Vec::new()), Scratch::default()),
-            // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and since no other step
-            // in progress touches these blocks.
+            // SAFETY: the memory belongs to the run until it has ended: by the contract of `start`, and since no other
+            // step in progress accesses these blocks.
             _ => (unsafe { self.buffers().sink(s.into) }, Scratch::default()),
         })
     }
@@ -213,7 +218,7 @@ impl Run {
         self.queue();
     }
 
-    /// Handles a message that will not arrive. If its sender has taken it back, the sender has failed or got the error
+    /// Handles a message that will not arrive. If its sender has cancelled it, the sender has failed or got the error
     /// of another rank, and the first rank to fail announces the error to all.
     #[cold]
     pub(super) fn not_received(&self, slot: usize, error: Error) {
@@ -224,7 +229,7 @@ impl Run {
         }
     }
 
-    /// Stores or reduces the data of a message, whose length has been checked, where its step says.
+    /// Stores or reduces the data of a message, whose length has been checked, as its step specifies.
     #[inline]
     pub(super) fn consume(&self, step: u32, data: Payload<'_>) {
         let s = self.plan.schedule.step(step as usize);

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! A blocking call made through [short data](crate::signal::short): every rank gives its data, reads the data of the
-//! others, and executes the local part of its schedule's steps on it.
+//! A blocking call made through [short data](crate::signal::short): every rank publishes its data, reads the data of
+//! the others, and executes the local part of its schedule's steps on it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ impl Run {
         self.plan.short.is_some()
     }
 
-    /// Makes a call that [is short](Self::is_short); `wait` waits until the call is over here.
+    /// Makes a call that [is short](Self::is_short); `wait` waits until the call has ended at this rank.
     ///
     /// # Safety
     /// The contract of [`start`](Self::start).
@@ -57,12 +57,12 @@ impl Run {
         // Words of the data of each rank, by team rank.
         let all = Cell::from_mut(&mut words[..]).as_slice_of_cells();
         let mut data: SmallVec<[u64; 16]> = smallvec![0; given.div_ceil(8)];
-        // SAFETY: the caller's promise; the data has room for its slice.
+        // SAFETY: by the caller's contract; the data fits into its slice.
         own.inspect(|own| unsafe {
             self.buffers().gather(&[*own], Block { base: data.as_mut_ptr().cast(), len: *given })
         });
         let (turn, is_published) = (signals.turn(), Cell::new(false));
-        // The rank and flag of other data found in place of the data of this call.
+        // The rank and flag of data of another call, found instead of the data of this call.
         let other = Cell::new(None);
         let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
         self.missing.set(*reads);
@@ -90,9 +90,9 @@ impl Run {
             }
             true
         };
-        // All ranks wait for each other in most calls: then the last one wakes the others.
+        // In most calls all ranks wait for each other: then the last one wakes the others.
         let meets = reads.count_ones() as usize == size - 1;
-        // Whether nothing is left to do or to wait for.
+        // Whether nothing is left to execute or to wait for.
         let look = |everywhere: bool| {
             if !is_published.get() && signals.reader().is_none() {
                 is_published.set(true);
@@ -101,7 +101,7 @@ impl Run {
             read_all(everywhere) && is_published.get() || other.get().is_some()
         };
         if !look(false) && self.fault.borrow().is_none() && !self.job.spin_for(Pace::ANSWER, || look(false)) {
-            // A rank at which the call is over has published its data before.
+            // A rank at which the call has ended has published its data before.
             let is_over = || {
                 let over = self.over.get() & self.missing.get();
                 (0..size).filter(|rank| over & 1 << rank != 0).any(|rank| !read(rank, true))
@@ -121,7 +121,7 @@ impl Run {
                 len: *len,
             };
             let execute = |step: &u32| {
-                // SAFETY: the caller's promise.
+                // SAFETY: by the caller's contract.
                 unsafe { self.execute_short(*step, data) };
                 self.fault.borrow().is_none()
             };
@@ -134,29 +134,33 @@ impl Run {
         Ok(())
     }
 
-    /// Fails the call for lack of data, with the other data that was found, or with the error that was announced.
+    /// Fails the call because data is missing, with the data of another call that was found, or with the error that was
+    /// announced.
     #[cold]
     fn end_unmatched(self: &Rc<Self>, other: Option<(usize, u64)>) {
-        /// Turns of progress in which a message that was sent earlier arrives.
+        /// Number of turns of progress in which a message that was sent earlier arrives.
         const TURNS: usize = 64;
         let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
         if other.is_some_and(|(_, flag)| !is_same(flag)) {
-            // A rank that has gone on has announced its error, which is more precise.
+            // A rank that has made a later call has announced its error, which is more precise.
             let over = || self.fault.borrow().is_some() || self.state.get() != State::Active;
             let _ = (0..TURNS).any(|_| over() || self.job.progress().is_err());
         }
         let over = (self.over.get() & self.missing.get()).trailing_zeros() as usize;
         if let Some((rank, flag)) = other {
             let other_call = self.plan.other_call(Check(flag as u32)).filter(|_| is_same(flag));
-            let gone_on = || format!("it has gone on after a {} that has failed", self.name());
-            self.mismatch(self.plan.peers[rank], other_call.unwrap_or_else(gone_on));
+            let already_failed = || format!("the peer has made a later call after {} failed there", self.name());
+            self.mismatch(self.plan.peers[rank], other_call.unwrap_or_else(already_failed));
         } else if let Some(source) = self.plan.peers.get(over) {
-            self.mismatch(*source, format!("its {} is over, without what this rank waits for", self.name()));
+            self.mismatch(
+                *source,
+                format!("the peer has completed its {} without sending the data that this rank waits for", self.name()),
+            );
         }
         self.advance();
     }
 
-    /// Executes a step that receives no message but has the data of each rank.
+    /// Executes a step on the published data of the ranks, without receiving messages.
     ///
     /// # Safety
     /// The contract of [`start`](Self::start).
@@ -164,7 +168,8 @@ impl Run {
     unsafe fn execute_short(self: &Rc<Self>, step: u32, data: impl Fn(u32) -> Block) {
         let (s, buffers) = (self.plan.schedule.step(step as usize), self.buffers());
         match s.action {
-            // SAFETY: the data is as long as its place; the output and scratch are the run's, by the caller's promise.
+            // SAFETY: the data is as long as its destination; the output and scratch belong to the run, by the caller's
+            // contract.
             Action::Receive { source, .. } => unsafe {
                 let Block { base, len } = data(source);
                 buffers.fill(s.into, Payload::Bytes(std::slice::from_raw_parts(base, len)));

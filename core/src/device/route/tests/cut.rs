@@ -22,30 +22,29 @@ use crate::memory::keys::AccumulateFn;
 use crate::stats::Stats;
 
 /// The state of a link of two ranks, which both share.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Link {
     is_cut: bool,
     /// Ranks that have left the device.
     has_left: [bool; 2],
-    /// The ranks whose losses it was notified of.
+    /// The ranks of whose losses the device was notified.
     losses: Vec<Option<u32>>,
 }
 
 /// How a link fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// Number of requests after which the rank `by` cuts the link; 0 for never.
+    /// Number of requests after which the rank `cutter` cuts the link; 0 for never.
     after: usize,
-    /// Number of requests in progress that are still carried out; the others are lost.
+    /// Number of requests in progress that are still executed; the others are lost.
     delivered: usize,
-    /// Ranks that notice by themselves, as bits.
+    /// Ranks that detect the failure by themselves, as bits.
     notice: u8,
     /// The rank that cuts the link.
-    by: u32,
+    cutter: u32,
 }
 
-/// A request that is not carried out.
-#[derive(Debug)]
+/// A request that has not been executed.
 struct Held {
     request: WorkRequest<'static>,
     /// The bytes of a packet.
@@ -53,7 +52,6 @@ struct Held {
 }
 
 /// A device of two ranks whose requests take effect one by one, in their order, and whose link is cut.
-#[derive(Debug)]
 pub(super) struct Cut {
     inner: Loopback,
     me: u32,
@@ -62,7 +60,7 @@ pub(super) struct Cut {
     posted: Cell<usize>,
     is_dead: Cell<bool>,
     held: RefCell<VecDeque<Held>>,
-    /// The blocks of requests held.
+    /// The blocks of unexecuted requests.
     blocks: RefCell<Vec<Box<[Block]>>>,
     done: RefCell<VecDeque<(u64, Result<()>)>>,
 }
@@ -92,7 +90,7 @@ impl Cut {
         Error::new(ErrorKind::PeerLost, "use a link").rank(self.me).peer(1 - self.me).device("cut").cause("it is cut")
     }
 
-    /// Carries out the oldest request; returns whether a request was carried out.
+    /// Executes the oldest request; returns whether there was one.
     fn perform(&self) -> bool {
         let mut held = self.held.borrow_mut();
         let Some(Held { request, packet }) = held.front() else { return false };
@@ -100,9 +98,9 @@ impl Cut {
             Some(bytes) => Operation::send(bytes, &[]),
             None => request.operation,
         };
-        // Held, so that the other rank does not leave meanwhile.
+        // The lock is held, so that the other rank does not leave meanwhile.
         let link = self.link();
-        // A read is complete before its notification is on its way.
+        // A read is complete before its notification is sent.
         let (after, notify) = match (operation, request.notify) {
             (Operation::Transfer(Transfer { write: false, .. }), Some((at, value))) => {
                 (Some(Operation::Signal { at, value }), None)
@@ -137,7 +135,7 @@ impl Cut {
             if !self.perform() {
                 break;
             }
-            // Its completion is lost.
+            // The completion of the request is lost.
             if let Some(id) = id {
                 self.inner.cancel(&|other| other == id);
                 self.done.borrow_mut().push_back((id, Err(self.lost())));
@@ -150,7 +148,7 @@ impl Cut {
 
     /// Checks whether the link is cut.
     fn look(&self) {
-        let is_due = self.plan.by == self.me && self.plan.after > 0 && self.posted.get() >= self.plan.after;
+        let is_due = self.plan.cutter == self.me && self.plan.after > 0 && self.posted.get() >= self.plan.after;
         if is_due {
             self.link().is_cut = true;
         }
@@ -168,7 +166,8 @@ impl Cut {
     }
 }
 
-// SAFETY: hands on what the device below names; a held request is carried out before it is reported, or not at all.
+// SAFETY: passes on the memory that the inner device returns; a held request is executed before it is reported, or not
+// at all.
 unsafe impl Device for Cut {
     forward!(inner: capabilities, register, release, import, forget, sealed, peers_can_map, wake, waker, now, compute, stats);
 
@@ -266,10 +265,10 @@ fn ranks(plans: &[Plan], kinds: &[u8]) -> [RouteDevice; 2] {
     devices.map(|devices| RouteDevice::new(me.next().unwrap(), None, devices, &has, &[]).unwrap())
 }
 
-/// Bytes of the slot of a round; number of rounds.
+/// Length in bytes of the slot of a round; number of rounds.
 const SLOT: usize = 64;
 const ROUNDS: usize = 40;
-/// A word that is added to, the cell that announces slots, and the first slot.
+/// Offsets of a word for atomic additions, of the cell that announces slots, and of the first slot.
 const WORD: usize = 0;
 const CELL: usize = 8;
 const SLOTS: usize = 64;
@@ -283,7 +282,7 @@ struct Rank {
     packets: Vec<Vec<u8>>,
     ended: FxHashMap<u64, Result<()>>,
     posted: u64,
-    /// Rounds whose slots this rank has taken.
+    /// Number of rounds whose slots this rank has read.
     taken: usize,
 }
 
@@ -306,12 +305,12 @@ impl Rank {
             })
             .unwrap();
         self.device.check_peers(PeerCheck::Alive).unwrap();
-        // A slot that was announced is there, and then belongs to this rank: nothing writes to it again.
+        // A slot that was announced has arrived, and then belongs to this rank: no other code writes to it again.
         let announced = self.word(CELL) as usize;
         assert!(announced >= self.taken, "the cell goes back from {} to {announced}", self.taken);
         for round in self.taken..announced {
             let slot = &mut self.memory[SLOTS + round * SLOT..][..SLOT];
-            assert!(slot == content(1 - me, round, SLOT), "round {round} was announced before it came");
+            assert!(slot == content(1 - me, round, SLOT), "round {round} was announced before it arrived");
             slot.fill(0);
         }
         self.taken = announced;
@@ -452,7 +451,7 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
                 Ok(()) => {}
                 Err(e) if adds[me].contains(id) => {
                     assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1 - me)), "{e}");
-                    assert!(e.to_string().contains("its effect is unknown"), "{e}");
+                    assert!(e.to_string().contains("the operation's effect is unknown"), "{e}");
                 }
                 Err(e) => panic!("request {id}: {e}"),
             }
@@ -480,21 +479,21 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
     unknown
 }
 
-const NEVER: Plan = Plan { after: 0, delivered: 0, notice: 0, by: 0 };
+const NEVER: Plan = Plan { after: 0, delivered: 0, notice: 0, cutter: 0 };
 
 fn plan() -> impl Strategy<Value = Plan> {
-    (1..250usize, 0..8usize, 0..4u8, 0..2u32).prop_map(|(after, delivered, notice, by)| Plan {
+    (1..250usize, 0..8usize, 0..4u8, 0..2u32).prop_map(|(after, delivered, notice, cutter)| Plan {
         after,
         delivered,
         notice,
-        by,
+        cutter,
     })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The next device takes over at whichever request a device fails and whichever rank notices it; also if that
+    /// The next device takes over at whichever request a device fails and whichever rank detects it; also if that
     /// device fails too, during the failover or later.
     #[test]
     fn next_device_carries_on_from_any_request(
@@ -506,14 +505,14 @@ proptest! {
 
 #[test]
 fn atomics_in_progress_end_with_a_clear_error() {
-    let unknown = |after| exchange(&[Plan { after, delivered: 2, notice: 3, by: 0 }, NEVER], &[1, 2], 5);
+    let unknown = |after| exchange(&[Plan { after, delivered: 2, notice: 3, cutter: 0 }, NEVER], &[1, 2], 5);
     assert!((1..200).map(unknown).sum::<usize>() > 0);
 }
 
-/// A rank may end at the first error that it gets, without any further call of its device.
+/// A rank may end at its first error, without any further call of its device.
 #[test]
-fn other_devices_learn_of_a_loss_that_a_post_reports() {
-    let plan = Plan { after: 1, delivered: 0, notice: 0, by: 0 };
+fn other_devices_are_informed_of_a_loss_that_a_post_reports() {
+    let plan = Plan { after: 1, delivered: 0, notice: 0, cutter: 0 };
     let [lost, other] = [plan, NEVER].map(|plan| Cut::pair(plan).map(Box::new));
     let link = Arc::clone(&other[0].link);
     let devices = (1..).zip([lost, other].map(|[device, _]| device)).map(|(number, device)| {

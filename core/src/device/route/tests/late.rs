@@ -22,20 +22,19 @@ use crate::signal::SignalArray;
 use crate::stats::{Kind, Stats};
 
 /// An operation that has not taken effect.
-#[derive(Debug)]
 struct Held {
     peer: u32,
     blocks: Vec<Block>,
     place: Place,
     /// The value of a signal, or the addend of an atomic.
     value: u64,
-    what: What,
+    action: Action,
     notify: Option<(Place, u64)>,
     id: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum Action {
     Write,
     Read,
     Signal,
@@ -43,11 +42,10 @@ enum What {
 }
 
 /// A device whose operations take effect one by one, in their order, each after some polls.
-#[derive(Debug)]
 struct Late {
     inner: Loopback,
     held: RefCell<VecDeque<Held>>,
-    /// Maximum number of operations held; posting more is `Busy`.
+    /// Maximum number of operations in progress; beyond it, posting is `Busy`.
     room: usize,
     polls: u32,
     polled: Cell<u32>,
@@ -60,18 +58,18 @@ impl Late {
     }
 }
 
-// SAFETY: hands on what the device below names.
+// SAFETY: passes on the memory that the inner device returns.
 unsafe impl Device for Late {
     forward!(inner: capabilities, register, release, import, forget, sealed, peers_can_map, wake, waker, now, compute, stats, check_peers);
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let (blocks, place, value, what) = match request.operation {
+        let (blocks, place, value, action) = match request.operation {
             Operation::Transfer(Transfer { write, local, region, ranges: Ranges::One(Range { offset, .. }) }) => {
-                (local.to_vec(), Place { region, offset }, 0, if write { What::Write } else { What::Read })
+                (local.to_vec(), Place { region, offset }, 0, if write { Action::Write } else { Action::Read })
             }
-            Operation::Signal { at, value } => (Vec::new(), at, value, What::Signal),
+            Operation::Signal { at, value } => (Vec::new(), at, value, Action::Signal),
             Operation::Update(Update { at, change: Change::Add(add), old, .. }) if old.is_null() => {
-                (Vec::new(), at, add, What::Add)
+                (Vec::new(), at, add, Action::Add)
             }
             // SAFETY: the same contract.
             _ => return unsafe { self.inner.post(request) },
@@ -80,8 +78,8 @@ unsafe impl Device for Late {
             return Ok(Posted::Busy);
         }
         let WorkRequest { peer, notify, id, .. } = *request;
-        self.held.borrow_mut().push_back(Held { peer, blocks, place, value, what, notify, id });
-        Ok(if matches!(what, What::Signal) { Posted::Done } else { Posted::Pending })
+        self.held.borrow_mut().push_back(Held { peer, blocks, place, value, action, notify, id });
+        Ok(if matches!(action, Action::Signal) { Posted::Done } else { Posted::Pending })
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
@@ -93,18 +91,18 @@ unsafe impl Device for Late {
         let any = self.inner.poll(sink)?;
         self.polled.set(self.polled.get() + 1);
         let held = if self.polled.get().is_multiple_of(self.polls) { self.held.borrow_mut().pop_front() } else { None };
-        let Some(Held { peer, blocks, place, value, what, notify, id }) = held else { return Ok(any) };
-        let operation = match what {
-            What::Write => Operation::write(&blocks, place),
-            What::Read => Operation::read(&blocks, place),
-            What::Signal => Operation::Signal { at: place, value },
-            What::Add => Operation::fetch_add(place, value, std::ptr::null_mut()),
+        let Some(Held { peer, blocks, place, value, action, notify, id }) = held else { return Ok(any) };
+        let operation = match action {
+            Action::Write => Operation::write(&blocks, place),
+            Action::Read => Operation::read(&blocks, place),
+            Action::Signal => Operation::Signal { at: place, value },
+            Action::Add => Operation::fetch_add(place, value, std::ptr::null_mut()),
         };
         // SAFETY: the memory is valid until the completion.
         match unsafe { self.inner.post(&WorkRequest { peer, operation, notify, id }) } {
             // The inner device reports it.
             Ok(Posted::Pending) => {}
-            _ if matches!(what, What::Signal) => {}
+            _ if matches!(action, Action::Signal) => {}
             done => sink(Event::Completed { id, result: done.map(drop) }),
         }
         Ok(true)
@@ -120,7 +118,7 @@ unsafe impl Device for Late {
     }
 }
 
-/// Runs two ranks over two late networks; `members` says what each network carries.
+/// Runs two ranks over two late networks; `members` describes each network.
 fn over_two(members: [Member; 2], polls: [u32; 2], room: usize, f: impl Fn(&Job) -> Result<()> + Sync) {
     let hubs = [Hub::new(2), Hub::new(2)];
     let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "yield".to_owned())).unwrap();
@@ -136,8 +134,8 @@ fn member(number: u8, kind: u8, carries: [bool; SIZES]) -> Member {
     Member { number, kind, carries }
 }
 
-/// Rank 0 writes `len` bytes to rank 1, adds to a word of its region, and notifies rank 1 with the write or, if not
-/// `carried`, with the addition after it; rank 1 then finds the bytes and the sum.
+/// Rank 0 writes `len` bytes to rank 1, adds to a word of its region, and notifies rank 1: with the write if `carried`,
+/// otherwise with the addition after it. Rank 1 then checks the bytes and the sum.
 fn write_add_and_signal(job: &Job, len: usize, carried: bool, rounds: u64) -> Result<()> {
     let team = job.world()?;
     let signals = SignalArray::new(&team, 0)?;
@@ -163,7 +161,7 @@ fn write_add_and_signal(job: &Job, len: usize, carried: bool, rounds: u64) -> Re
                 }
                 job.post(1, write, notify, &[&track])?;
                 if !carried {
-                    // Without a wait: the device keeps the order.
+                    // No wait is needed: the device keeps the order.
                     job.post(1, add, Some((signals.cell_at(other, 0, round), round)), &[&track])?;
                 }
             }
@@ -184,14 +182,14 @@ fn write_add_and_signal(job: &Job, len: usize, carried: bool, rounds: u64) -> Re
         }
         team.barrier()?;
     }
-    // SAFETY: not used any more.
+    // SAFETY: no longer used.
     unsafe {
         remotes.iter().for_each(|r| job.device().forget(r.handle));
         job.device().release(own.handle)
     }
 }
 
-/// Small writes, atomics and signals use one network and others a slower one: a signal never overtakes a write.
+/// Small writes, atomics and signals use one network, larger writes a slower one: a signal never overtakes a write.
 #[test]
 fn signals_and_atomics_do_not_overtake_writes_on_other_devices() {
     let members = [member(1, 1, [true, false, false]), member(2, 2, [true; SIZES])];
@@ -204,7 +202,7 @@ fn signals_and_atomics_do_not_overtake_writes_on_other_devices() {
     }
 }
 
-/// Large transfers are striped over two networks of one kind: complete, and notified, when all pieces are.
+/// Large transfers are striped over two networks of one kind: complete, and notified, when all segments are.
 #[test]
 fn large_transfers_are_striped_and_notified_after_the_last_piece() {
     let members = [member(1, 1, [true; SIZES]), member(2, 1, [true; SIZES])];
@@ -234,9 +232,9 @@ fn large_transfers_are_striped_and_notified_after_the_last_piece() {
     }
 }
 
-/// A striped write that is cancelled no longer touches the caller's memory, and the devices stay usable.
+/// A cancelled striped write no longer accesses the caller's memory, and the devices stay usable.
 #[test]
-fn cancelled_stripes_are_forgotten() {
+fn cancelled_stripes_are_dropped() {
     let members = [member(1, 1, [true; SIZES]), member(2, 1, [true; SIZES])];
     over_two(members, [3, 5], 1, |job| {
         let team = job.world()?;
@@ -254,7 +252,7 @@ fn cancelled_stripes_are_forgotten() {
             assert_eq!(track.open(), 0);
         }
         write_add_and_signal(job, LARGE_BYTES, true, 2)?;
-        // SAFETY: not used any more.
+        // SAFETY: no longer used.
         unsafe {
             remotes.iter().for_each(|r| job.device().forget(r.handle));
             job.device().release(own.handle)

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Jobs over two tcp devices on one host, whose table of routes chooses between them.
+//! Jobs over two tcp devices on one host, between which a routing table chooses.
 
 use crate::coll;
 use crate::device::routing::host_name;
@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::settings::Settings;
 use crate::stats::Kind;
 
-/// A length of each range of sizes.
+/// A length in each size range.
 const LENGTHS: [usize; 3] = [100, 50_000, 600_000];
 
 fn settings(routes: &str) -> Settings {
@@ -21,14 +21,14 @@ fn settings(routes: &str) -> Settings {
     settings.unwrap()
 }
 
-/// Bytes that a rank has written, by device; each has counters of the rank and of its agent.
+/// Number of bytes that a rank has written, by device; each device has counters of the rank and of its agent.
 fn writes(job: &Job) -> Vec<u64> {
     let mut all = Vec::new();
     job.device().stats(&mut |_, stats| all.push(stats.snapshot().bytes(Kind::Write)));
     all.chunks(2).map(|of_device| of_device.iter().sum()).collect()
 }
 
-/// Writes data of each length to the other rank, which checks it; returns the bytes that each device has carried.
+/// Writes data of each length to the other rank, which checks it; returns the number of bytes per device.
 fn rank(job: &Job) -> Result<Vec<Vec<u64>>> {
     let world = job.world()?;
     let other = 1 - world.rank();
@@ -50,7 +50,7 @@ fn rank(job: &Job) -> Result<Vec<Vec<u64>>> {
         world.barrier()?;
     }
     for remote in &remotes {
-        // SAFETY: no operation uses it any more.
+        // SAFETY: no operation uses it any longer.
         unsafe { job.device().forget(remote.handle) };
     }
     world.barrier()?;
@@ -78,8 +78,8 @@ fn job_uses_the_devices_that_its_table_names() {
     for counts in Job::threads_with(2, &settings(&table("second", [second, first, first])), rank).unwrap() {
         assert_eq!(counts, [[0, small], [medium, 0], [large, 0]]);
     }
-    // The order of the list decides, with both devices as rails: without a table, by kind, and if the table names a
-    // device that does not exist.
+    // The order of the list decides, with both devices as rails, if there is no table, if the table names a kind, and
+    // if it names a device that does not exist.
     for routes in ["none", &table("kind", ["tcp"; 3]), &table("other", ["verbs", "tcp:v0", "sim"])] {
         for counts in Job::threads_with(2, &settings(routes), rank).unwrap() {
             assert_eq!(counts[..2], [[small, 0], [medium, 0]], "{routes}");
@@ -89,7 +89,7 @@ fn job_uses_the_devices_that_its_table_names() {
 }
 
 #[test]
-fn ranks_with_different_tables_say_so() {
+fn ranks_with_different_tables_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let tables = ["x", "y"].map(|node| {
         let file = folder.path().join(node);

@@ -6,7 +6,7 @@ use crate::device::shm::layout::LINE;
 use crate::interleavings::{Fault, Lines, caught, check};
 
 const LAYOUT: Layout = Layout { ranks: 2, ring: 8 * LINE, bounce: LINE };
-/// Words of a packet that goes through a cell if its sender has one.
+/// Number of words of a packet that is sent in a cell if its sender has one.
 const LONG: usize = 7;
 
 /// The ends of both ranks, with faults by the segment's rank and the offset of the word.
@@ -36,7 +36,7 @@ fn send_long(channel: &Channel<Lines>, value: u64) {
     }
 }
 
-/// A word of a packet that the model keeps: it keeps the first two words of each half of a line.
+/// The words of a packet that the model keeps: the first two of each half of a line.
 fn word(packet: &[u8]) -> &[u8] {
     if packet.len() == 8 {
         return packet;
@@ -67,7 +67,7 @@ fn receive(channel: &Channel<Lines>, value: u64) {
     }
 }
 
-/// The first packet goes through the reply line, the others through the ring, in which a slot is taken already.
+/// The first packet uses the reply line, the others the ring, in which one slot is already occupied.
 fn one_direction(fault: impl Fn(usize) -> Fault) {
     let [lower, higher] = ends(fault);
     lower.owns_reply_line.set(false);
@@ -79,7 +79,7 @@ fn one_direction(fault: impl Fn(usize) -> Fault) {
     sender.join().unwrap();
 }
 
-/// Two packets in each direction, some of them in the reply line. With `keeps`, a sender wrongly does not give up the
+/// Two packets in each direction, some of them in the reply line. With `keeps`, a sender wrongly keeps ownership of the
 /// reply line.
 fn two_directions(keeps: bool, fault: impl Fn(usize) -> Fault) {
     let [lower, higher] = ends(fault);
@@ -97,7 +97,8 @@ fn two_directions(keeps: bool, fault: impl Fn(usize) -> Fault) {
     other.join().unwrap();
 }
 
-/// Packets in cells, in both directions, named in the ring if it is so. `keeps`: a sender does not give up its cell.
+/// Packets in cells, in both directions, named in the ring if `in_ring`. With `keeps`, a sender wrongly keeps ownership
+/// of its cell.
 fn cells(in_ring: bool, keeps: bool, fault: impl Fn(usize) -> Fault) {
     let [lower, higher] = ends(fault);
     lower.owns_reply_line.set(!in_ring);

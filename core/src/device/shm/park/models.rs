@@ -18,7 +18,7 @@ pub(crate) enum Broken {
     ReadsBellLate,
 }
 
-/// The words of a rank that take part in a sleep.
+/// The words of a rank that are used in the sleep handshake.
 pub(crate) struct Sleeper {
     doorbell: Futex,
     sleeping: ModelWord,

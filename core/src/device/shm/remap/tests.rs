@@ -25,22 +25,22 @@ fn take(pages: &mut MovedPages, bytes: &mut [u8], lasting: bool) -> Option<Range
     moved.map(|_| inner)
 }
 
-fn give_back(pages: &mut MovedPages, range: &Range<usize>) -> usize {
+fn move_back(pages: &mut MovedPages, range: &Range<usize>) -> usize {
     // SAFETY: the tests use their buffers in one thread.
-    unsafe { pages.give_back(range) }.unwrap()
+    unsafe { pages.move_back(range) }.unwrap()
 }
 
 fn peer(pages: &MovedPages, range: &Range<usize>) -> Mapping {
     open(pages.name(std::process::id(), range), Pages::WhenTouched, 0).unwrap()
 }
 
-/// Bytes that a file occupies in memory.
+/// Number of bytes of memory that a file occupies.
 fn in_memory(pages: &MovedPages) -> usize {
     pages.file.metadata().unwrap().blocks() as usize * 512
 }
 
 #[test]
-fn moved_pages_are_shared_until_they_are_given_back() {
+fn moved_pages_are_shared_until_they_are_moved_back() {
     let mut buffer: Vec<u8> = (0..10 * PAGE).map(|i| i as u8).collect();
     let mut pages = MovedPages::new(false).unwrap();
     let moved = take(&mut pages, &mut buffer, false).expect("whole pages");
@@ -50,7 +50,7 @@ fn moved_pages_are_shared_until_they_are_given_back() {
     unsafe {
         peer.at(5).write_volatile(99);
         assert_eq!(buffer.as_ptr().add(at + 5).read_volatile(), 99);
-        assert_eq!(give_back(&mut pages, &moved), 0);
+        assert_eq!(move_back(&mut pages, &moved), 0);
         peer.at(6).write_volatile(98);
     }
     for (i, b) in buffer.iter().enumerate() {
@@ -75,7 +75,7 @@ fn parts_that_were_moved_one_after_the_other_are_one_mapping_of_a_peer() {
         // SAFETY: inside the peer's mapping.
         assert_eq!(unsafe { peer.at(page * PAGE).read_volatile() }, page as u8);
     }
-    assert_eq!(give_back(&mut pages, &all), 0);
+    assert_eq!(move_back(&mut pages, &all), 0);
     assert_eq!((pages.extents.len(), in_memory(&pages), buffer[11 * PAGE]), (0, 0, 11));
 }
 
@@ -92,7 +92,7 @@ fn untouched_pages_are_not_made() {
     // SAFETY: inside the peer's mapping.
     unsafe { peer.at(700 * PAGE).write_volatile(7) };
     assert_eq!(in_memory(&pages), expected(5));
-    assert_eq!(give_back(&mut pages, &moved), 0);
+    assert_eq!(move_back(&mut pages, &moved), 0);
     assert_eq!(in_memory(&pages), 0);
     let set = [(3, 3), (4, 4), (500, 500 % 256), (700, 7), (999, 999 % 256)];
     for page in 0..1000 {
@@ -103,7 +103,7 @@ fn untouched_pages_are_not_made() {
     assert!(resident >= 5 * PAGE);
 }
 
-/// With a watch, `settle` forgets pages that were unmapped; without one, the next call that uses them does.
+/// With a watch, `settle` drops pages that were unmapped; without a watch, the next call that uses them does.
 #[test]
 fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
     for is_watched in [false, true] {
@@ -121,9 +121,9 @@ fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
             if pages.is_watched() {
                 pages.settle(true);
                 assert_eq!(pages.extents.bytes(false), 7 * PAGE);
-                assert_eq!((give_back(&mut pages, &moved), in_memory(&pages)), (0, 0));
+                assert_eq!((move_back(&mut pages, &moved), in_memory(&pages)), (0, 0));
             } else {
-                assert_eq!((give_back(&mut pages, &moved), in_memory(&pages)), (5 * PAGE, 0));
+                assert_eq!((move_back(&mut pages, &moved), in_memory(&pages)), (5 * PAGE, 0));
             }
             assert_eq!((other.read_volatile(), base.read_volatile(), base.add(8 * PAGE).read_volatile()), (5, 1, 1));
             assert!(!is_plain(&moved).unwrap());
@@ -133,7 +133,7 @@ fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
     }
 }
 
-/// An allocation of `malloc` that it has mapped.
+/// An allocation of `malloc` that it has obtained by `mmap`.
 fn chunk(value: u8) -> Vec<u8> {
     // Longer than the maximum of the threshold that `malloc` adapts.
     vec![value; 40 << 20]
@@ -152,13 +152,13 @@ fn lasting(buffer: &mut [u8]) -> Option<(MovedPages, Range<usize>)> {
 }
 
 #[test]
-fn freed_buffer_is_forgotten_and_takes_no_memory() {
+fn freed_buffer_is_dropped_and_uses_no_memory() {
     let mut buffer = chunk(3);
     let Some((mut pages, moved)) = lasting(&mut buffer) else { return };
-    assert_eq!((pages.find(&moved), pages.lasting()), (Some(moved.clone()), moved.len()));
+    assert_eq!((pages.find(&moved), pages.lasting_bytes()), (Some(moved.clone()), moved.len()));
     drop(buffer);
     pages.settle(true);
-    assert_eq!((pages.find(&moved), pages.lasting(), in_memory(&pages)), (None, 0, 0));
+    assert_eq!((pages.find(&moved), pages.lasting_bytes(), in_memory(&pages)), (None, 0, 0));
     let mut again = chunk(4);
     let moved = take(&mut pages, &mut again, true).unwrap();
     assert_eq!(pages.find(&moved), Some(moved));
@@ -183,12 +183,12 @@ fn buffer_that_grows_is_copied() {
     buffer.reserve_exact(3 * len);
     buffer.resize(4 * len, 5);
     pages.settle(true);
-    assert_eq!((pages.lasting(), in_memory(&pages), pages.elsewhere.len()), (0, 0, 0));
+    assert_eq!((pages.lasting_bytes(), in_memory(&pages), pages.elsewhere.len()), (0, 0, 0));
     assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == if i < len { 3 } else { 5 }));
 }
 
-/// Memory at another address that still shows part of the file keeps it, and its former address is not moved
-/// until then.
+/// A part of the file that is mapped at another address is not freed. Until it is unmapped there, the pages at its
+/// former address cannot be moved again.
 #[test]
 fn part_of_the_file_that_is_mapped_elsewhere_is_not_used_again() {
     let (mut buffer, mut pages) = (anonymous(8), MovedPages::new(true).unwrap());
@@ -215,7 +215,7 @@ fn part_of_the_file_that_is_mapped_elsewhere_is_not_used_again() {
 
 /// A descriptor that cannot be mapped for reading: pages are written to the file, and then cannot be exchanged.
 #[test]
-fn file_keeps_nothing_of_pages_that_could_not_be_exchanged() {
+fn file_has_no_copy_of_pages_that_could_not_be_exchanged() {
     let (mut buffer, mut pages) = (anonymous(8), MovedPages::new(false).unwrap());
     buffer.fill(6);
     let path = format!("/proc/self/fd/{}", pages.file.as_raw_fd());

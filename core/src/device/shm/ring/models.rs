@@ -11,8 +11,8 @@ fn word(number: usize) -> u64 {
     READY | (number as u64) << 8 | 8
 }
 
-/// The ring holds three packets, of which two were taken. The producer adds packets that need a pad and slots of the
-/// third. Packets of one slot are posted as short ones.
+/// The ring holds three packets, two of which were consumed. The producer adds packets that need a pad and the slots of
+/// the third. Packets of one slot are posted as short packets.
 fn packets(window: usize, fault: impl Fn(usize) -> Fault) {
     const SLOTS: [usize; 7] = [2, 2, 2, 1, 2, 2, 2];
     // Lengths of packets of one slot and of two.
@@ -72,7 +72,7 @@ fn ring_model_notices_markers_and_heads_that_are_not_ordered() {
 }
 
 #[test]
-fn ring_model_notices_slots_given_back_too_early_or_not_zeroed() {
+fn ring_model_notices_slots_released_too_early_or_not_zeroed() {
     fault_is_caught(true, Fault::Stores(|head| Some(head + 2 * SLOT as u64)));
     fault_is_caught(false, Fault::Stores(|word| (word != 0).then_some(word)));
 }

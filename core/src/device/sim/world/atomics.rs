@@ -1,10 +1,12 @@
 #![allow(unsafe_code)]
-//! Atomics that are atomic among those of one interface only, as those of an HCA may be (`IBV_ATOMIC_HCA`).
+//! Atomics that are atomic only with respect to others of the same interface, as those of an HCA may be
+//! (`IBV_ATOMIC_HCA`).
 //!
-//! The interface of a rank keeps the words of 8 bytes that atomics of other ranks change, and writes them back some
-//! time later, and before it does anything else: so a rank that learns of an atomic by a message, or by an answer, sees
-//! its effect. An atomic of the rank itself through its interface is written back immediately. Until then the rank's
-//! processor reads the previous value, and what it stores into the word is lost.
+//! The interface of a rank holds back the 8-byte words that atomics of other ranks change, and writes them back some
+//! time later, or before its next operation if that is earlier: so a rank that is informed of an atomic by a message,
+//! or by an answer, sees its effect. An atomic of the rank itself through its interface is written back immediately.
+//! Until a word is written back, the rank's processor reads its previous value, and the processor's stores to the word
+//! are lost.
 
 use std::rc::Rc;
 
@@ -13,7 +15,7 @@ use crate::device::sim::events::Happens;
 use crate::device::sim::flight::{Flight, Incoming};
 use crate::device::sim::network::Time;
 
-/// Maximum time for which an interface keeps a word, in picoseconds.
+/// Maximum time for which an interface holds back a word, in picoseconds.
 const KEPT: Time = 2_000_000;
 
 /// A word of a region, and its value in the interface of its owner.
@@ -24,7 +26,7 @@ pub(in crate::device::sim) struct KeptWord {
 }
 
 impl World {
-    /// Lets a message act on its target. A message to a lost rank has no effect, and fails.
+    /// Applies a message to its target. A message to a lost rank has no effect, and fails.
     pub(in crate::device::sim) fn act(&self, flight: &Rc<Flight>, time: Time) -> Option<Incoming> {
         let target = flight.target;
         if self.is_lost(target) {
@@ -47,7 +49,7 @@ impl World {
             own.push(KeptWord { at, value: unsafe { at.read() } });
             own.len() - 1
         });
-        // SAFETY: as above. All ranks are on this thread, so none sees the word in between.
+        // SAFETY: as above. All ranks are on this thread, so none sees the word between the two accesses.
         unsafe {
             let seen = at.replace(own.borrow()[index].value);
             flight.land();
@@ -59,7 +61,7 @@ impl World {
         None
     }
 
-    /// Writes the words that the interface of a rank keeps to memory.
+    /// Writes the words that the interface of a rank holds back to memory.
     pub(in crate::device::sim) fn write_back(&self, rank: u32) {
         for KeptWord { at, value } in self.rank(rank).kept.borrow_mut().drain(..) {
             // SAFETY: a word of a region that is exposed, since its words are written back before its release.

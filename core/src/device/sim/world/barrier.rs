@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! The barrier in the switch: its protocol in the interfaces, and the transit of its packets.
+//! The in-switch barrier: its protocol in the interfaces, and the transit of its packets.
 //!
-//! An interface sends the requests of its rank, repeats those that are not acknowledged, and acknowledges every `ready`,
-//! whatever its rank does. So only the request and its answer take time of the processor.
+//! An interface sends the requests of its rank, repeats those that are not acknowledged, and acknowledges every
+//! `ready`, independently of its rank. So only the request and its answer take processor time.
 
 use std::cell::RefMut;
 
@@ -15,7 +15,6 @@ use crate::device::{BarrierRequest, Leave, Operation, Posted, SwitchLimits};
 use crate::error::{ErrorKind, Result};
 
 /// A request of a rank in progress.
-#[derive(Debug)]
 struct Asked {
     packet: Packet,
     /// Id of the work request.
@@ -26,14 +25,13 @@ struct Asked {
 }
 
 /// The interface of a rank.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Port {
     asked: Vec<Asked>,
     /// Number of the last request.
     last: u64,
 }
 
-#[derive(Debug)]
 pub(crate) struct SwitchBarrier {
     limits: SwitchLimits,
     switch: Switch,
@@ -54,8 +52,8 @@ impl SwitchBarrier {
     }
 }
 
-/// The smallest number of nodes at which the barrier in the switch takes less time than signals: one round for each
-/// doubling of the nodes and, where ranks share them, one within a node before and after these.
+/// The smallest number of nodes at which the in-switch barrier takes less time than signals: one round for each
+/// doubling of the nodes and, if ranks share nodes, one within a node before and one after these.
 fn least_nodes(switch: &network::Switch, network: &Network, ranks: u32) -> u32 {
     let levels = |n: u32| f64::from(n.next_power_of_two().trailing_zeros());
     let i = &network.interface;
@@ -74,7 +72,7 @@ fn least_nodes(switch: &network::Switch, network: &Network, ranks: u32) -> u32 {
 }
 
 impl World {
-    /// Limits of the barrier in the switch; `None` if there is no such barrier.
+    /// Limits of the in-switch barrier; `None` if there is no such barrier.
     pub(in crate::device::sim) fn switch_limits(&self) -> Option<SwitchLimits> {
         self.switch.as_ref().map(|switch| switch.borrow().limits)
     }
@@ -111,7 +109,7 @@ impl World {
         Ok(if packet.request == Request::Free { Posted::Done } else { Posted::Pending })
     }
 
-    /// Sends a packet to the switch, and again later if it is a request. Acknowledgements occupy no interface.
+    /// Sends a packet to the switch, and repeats it later if it is a request. Acknowledgements occupy no interface.
     fn send_up(&self, rank: u32, packet: Packet, ready: Time) {
         let mut traffic = self.traffic.borrow_mut();
         let there = if packet.is_ack { traffic.beside_links(rank, ready) } else { traffic.enter_switch(rank, ready) };
@@ -119,7 +117,7 @@ impl World {
         self.send(rank, packet, ready, there.map(|place| (place, Hop::AtSwitch)), Hop::PortRepeats);
     }
 
-    /// Sends a packet from the switch, and again later if it is a request.
+    /// Sends a packet from the switch, and repeats it later if it is a request.
     fn send_down(&self, rank: u32, packet: Packet, ready: Time) {
         let there = self.traffic.borrow_mut().beside_links(rank, ready);
         self.send(rank, packet, ready, there.map(|place| (place, Hop::AtPort)), Hop::SwitchRepeats);
@@ -140,7 +138,7 @@ impl World {
     pub(in crate::device::sim) fn hop(&self, rank: u32, packet: Packet, hop: Hop, time: Time) {
         let Some(mut barrier) = self.barrier() else { return };
         let SwitchBarrier { switch, ports, gate, .. } = &mut *barrier;
-        // The interface of a rank that was lost does nothing.
+        // The interface of a lost rank handles no packets.
         if hop != Hop::SwitchRepeats && hop != Hop::AtSwitch && self.rank(rank).ended.get() == Some(Leave::Lost) {
             return;
         }
@@ -206,7 +204,7 @@ impl World {
         }
         let asked = port.asked.swap_remove(at);
         if asked.packet.request == Request::GetId && asked.group.is_null() {
-            // The request was cancelled, so its group has no user.
+            // The request was cancelled, so no rank uses its group.
             let free = Packet::new(Request::Free, packet.group, port.last + 1);
             if packet.group != Switch::NO_GROUP {
                 port.last += 1;
@@ -234,8 +232,9 @@ impl World {
         if is_reported {
             let result = if packet.refused {
                 let e = self.fail(ErrorKind::BadArgument, rank);
-                Err(e
-                    .cause("the switch refuses it: the barrier's group has ended, or has not ended an earlier barrier"))
+                Err(e.cause(
+                    "the switch rejects it: the barrier's group was freed, or has an earlier barrier in progress",
+                ))
             } else {
                 Ok(())
             };
@@ -246,7 +245,7 @@ impl World {
         }
     }
 
-    /// Forgets requests of a rank whose id satisfies `which`. The switch may have received them already.
+    /// Drops requests of a rank whose id satisfies `which`. The switch may already have received them.
     pub(in crate::device::sim) fn cancel(&self, rank: u32, which: &dyn Fn(u64) -> bool) {
         let r = self.rank(rank);
         r.inbox.borrow_mut().retain(|incoming| !matches!(incoming, Incoming::Answered { id, .. } if which(*id)));

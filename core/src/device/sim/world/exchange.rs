@@ -17,7 +17,7 @@ pub(crate) struct Exchange {
     latest: Time,
     /// Number of fences that all ranks have passed.
     passed: u64,
-    /// A rank that has ended and reaches no further fence, and how it ended.
+    /// A rank that has ended and reaches no further fence, and the kind of its end.
     ended: Option<(u32, &'static str)>,
 }
 
@@ -63,15 +63,16 @@ impl World {
     pub(super) fn check_ended(&self, rank: u32) -> Result<()> {
         match self.exchange.borrow().ended {
             None => Ok(()),
-            Some((ended, cause)) => {
-                Err(Error::new(ErrorKind::PeerLost, "bootstrap fence").rank(rank).peer(ended).cause(cause))
-            }
+            Some((ended, cause)) => Err(Error::new(ErrorKind::PeerLost, "pass a fence of the bootstrap")
+                .rank(rank)
+                .peer(ended)
+                .cause(cause)),
         }
     }
 
     /// Ends the exchange because a rank ends, or because every rank waits in a fence.
     pub(crate) fn end_exchange(&self, rank: Option<(u32, &'static str)>) {
-        let ended = rank.unwrap_or((0, "the ranks wait for each other in different fences"));
+        let ended = rank.unwrap_or((0, "deadlock: the ranks wait in different fences of the bootstrap"));
         let mut exchange = self.exchange.borrow_mut();
         exchange.ended.get_or_insert(ended);
         let latest = exchange.latest.max(rank.map_or(0, |(rank, _)| self.clock(rank)));

@@ -14,21 +14,21 @@ use crate::device::{Block, Lists};
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 
-/// Limits of a list: as many blocks as an HCA takes.
+/// Limits of a list: as many blocks as an HCA supports.
 pub(in crate::device::sim) const LIMITS: Lists = Lists { blocks: 32, bytes: 1 << 30 };
 
 /// Time for which a gather waits for a scatter.
 const GATHER_TIMEOUT: Time = 4_000_000_000_000;
 
 /// Lists of a pair of ranks that are not matched: gathers that have arrived, or scatters.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::device::sim) struct Unmatched {
     gathers: VecDeque<Rc<Flight>>,
     scatters: VecDeque<Rc<Flight>>,
 }
 
 impl Unmatched {
-    /// The first gather and the first scatter, if there are both.
+    /// Removes the first gather and the first scatter, if both exist.
     fn pair(&mut self) -> Option<(Rc<Flight>, Rc<Flight>)> {
         for lists in [&mut self.gathers, &mut self.scatters] {
             lists.retain(|flight| !flight.is_cancelled());
@@ -98,7 +98,7 @@ impl World {
         let waited = unmatched.gathers.len() < before;
         drop(lists);
         if waited {
-            let cause = "the peer has posted no scatter list for some seconds";
+            let cause = "the peer posted no scatter list for the message within several seconds";
             self.end_list(flight, time, Some((ErrorKind::Timeout, cause)));
         }
     }
@@ -108,7 +108,7 @@ impl World {
             let matched = self.lists.borrow_mut().entry(pair).or_default().pair();
             let Some((gather, scatter)) = matched else { return };
             if len(&gather) > len(&scatter) {
-                let error = Some((ErrorKind::BadArgument, "a message is longer than its scatter list"));
+                let error = Some((ErrorKind::BadArgument, "the message is longer than the peer's scatter list"));
                 self.end_list(&scatter, time, error);
                 self.end_list(&gather, time, error);
                 for pair in [pair, (pair.1, pair.0)] {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Completes a list; a gather completes when its acknowledgement is back.
+    /// Completes a list; a gather completes when its acknowledgement has arrived.
     fn end_list(&self, flight: &Rc<Flight>, time: Time, error: Option<(ErrorKind, &'static str)>) {
         if let Some((kind, cause)) = error {
             let e = Error::new(kind, "transfer a list").rank(flight.origin).peer(flight.target).device("sim");

@@ -1,7 +1,7 @@
 //! Receive queues of limited length, as those of HCAs: a packet, a signal and a notification each take a receive of
-//! their target, until the target polls. A message that finds no posted receive is refused and sent again after some
-//! time, together with those that its rank has sent to the same target after it, as on a reliable connection with
-//! unlimited RNR retries.
+//! their target, until the target polls. A message that finds no posted receive is rejected and sent again after some
+//! time, together with the messages that its rank has sent to the same target after it, as on a reliable connection
+//! with unlimited RNR retries.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,20 +19,19 @@ type Pair = (u32, u32);
 /// The fate of a message at its target.
 pub(super) enum Admission {
     Lands,
-    /// It waits behind a message that was refused.
+    /// It waits behind a message that was rejected.
     Behind,
     Refused,
 }
 
-#[derive(Debug)]
 pub(crate) struct Receives {
-    /// Number of receives of a rank; 0 if it is unlimited.
+    /// Number of receives of a rank; 0 for an unlimited number.
     limit: usize,
     retry: Time,
     /// For each rank, the number of packets that it has not received, and of signals and notifications since its last
     /// poll.
     used: Vec<Cell<(usize, usize)>>,
-    /// Messages of a pair of ranks of which the first was refused.
+    /// Messages of a pair of ranks, the first of which was rejected.
     waiting: RefCell<FxHashMap<Pair, VecDeque<Rc<Flight>>>>,
     refused: Cell<u64>,
 }
@@ -49,12 +48,12 @@ impl Receives {
         }
     }
 
-    /// Number of refusals; a message counts each time that it is refused.
-    pub(crate) fn refused(&self) -> u64 {
+    /// Number of rejections; a message counts each time that it is rejected.
+    pub(crate) fn refusals(&self) -> u64 {
         self.refused.get()
     }
 
-    /// Returns whether a message may take effect; if not, keeps it. A message to a lost rank, which no longer polls,
+    /// Returns whether a message may take effect; if not, stores it. A message to a lost rank, which no longer polls,
     /// needs no receive.
     pub(super) fn admit(&self, flight: &Rc<Flight>, is_lost: bool) -> Admission {
         if self.limit == 0 || flight.origin == flight.target {
@@ -96,7 +95,7 @@ impl Receives {
 }
 
 impl World {
-    /// Keeps a message that has found no receive until it is sent again.
+    /// Stores a message that has found no receive until it is sent again.
     pub(super) fn refuse(&self, flight: &Rc<Flight>, time: Time) {
         let pair = (flight.origin, flight.target);
         self.receives.waiting.borrow_mut().insert(pair, VecDeque::from([Rc::clone(flight)]));
@@ -106,11 +105,11 @@ impl World {
     fn send_again(&self, (origin, target): Pair, time: Time) {
         let Receives { refused, retry, .. } = &self.receives;
         refused.set(refused.get() + 1);
-        // The refusal travels back, and the message travels once more.
+        // The rejection travels back, and the message travels once more.
         self.push((time + 2 * self.costs(origin, target).latency + retry, 0), Happens::Again(origin, target));
     }
 
-    /// Sends the messages of a pair again, up to the first one that is refused.
+    /// Sends the messages of a pair again, up to the first one that is rejected.
     pub(super) fn again(&self, pair: Pair, time: Time) {
         loop {
             let mut waiting = self.receives.waiting.borrow_mut();

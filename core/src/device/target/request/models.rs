@@ -14,8 +14,8 @@ impl Exclusive for loom::sync::Mutex<()> {
     }
 }
 
-/// Requests that the target's rank or its agent answers by adding 100. A request that is never served, or whose answer
-/// does not wake the origin, is a deadlock.
+/// Requests that the target's rank or its agent answers by adding 100. If a request is never served, or its answer does
+/// not wake the origin, the model reports a deadlock.
 fn requests(count: u64, broken: Broken, fault: impl Fn(usize) -> Fault) {
     let memory = leak(Lines::new((0..=count as usize).map(|slot| LAYOUT.request(0, slot)), fault));
     let next = vec![ModelWord::new(0, Fault::No)];
@@ -58,7 +58,7 @@ fn requests(count: u64, broken: Broken, fault: impl Fn(usize) -> Fault) {
 }
 
 #[test]
-fn request_model_serves_all_whether_rank_or_agent_comes() {
+fn request_model_serves_all_whether_by_rank_or_agent() {
     check(2, || requests(1, Broken::No, |_| Fault::No));
     check(1, || requests(2, Broken::No, |_| Fault::No));
 }

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! Requests whose words no origin of this library writes.
+//! Malformed requests, which no origin of this library writes.
 
 use std::cell::Cell;
 
 use super::*;
-use crate::device::code::SWAP;
+use crate::device::code::COMPARE_SWAP;
 use crate::memory::segment::{Pages, Segment};
 
 /// Fills the target with 9, whatever the code.
@@ -15,7 +15,7 @@ unsafe fn fill(_code: u32, target: *mut u8, _operand: *const u8, _result: *mut u
 }
 
 /// Serves requests for one word of zero; calls `f` with a function that makes a request, and with the word.
-fn over_a_word(f: impl Fn(&dyn Fn(Request) -> Result<(), ErrorKind>, &Cell<u64>, &Layout)) {
+fn with_one_word(f: impl Fn(&dyn Fn(Request) -> Result<(), ErrorKind>, &Cell<u64>, &Layout)) {
     let layout = Layout::new(0, 1, 4096);
     let [own, origin] = [(); 2].map(|()| Segment::create(&std::env::temp_dir(), layout.end(), Pages::AtOnce).unwrap());
     let (exposures, stats, word) = (Exposures::default(), Stats::default(), Cell::new(0u64));
@@ -31,21 +31,23 @@ fn over_a_word(f: impl Fn(&dyn Fn(Request) -> Result<(), ErrorKind>, &Cell<u64>,
 
 #[test]
 fn no_code_of_a_peer_makes_an_accumulate_a_compare_and_swap() {
-    over_a_word(|request, word, layout| {
+    with_one_word(|request, word, layout| {
         for len in [1, 2, 4, 8] {
-            // The last bytes of the bounce buffer: the two words of a compare-and-swap would end outside of it.
+            // The last bytes of the bounce buffer: the two words of a compare-and-swap would end outside it.
             for bounce in [INLINE, (layout.bounce_len - len as usize) as u32] {
                 for code in [Code::Accumulate, Code::FetchAccumulate] {
-                    let r = Request { code, accumulate: SWAP, key: 0, offset: 0, len, bounce, operand: [0, 1, 0] };
+                    let r =
+                        Request { code, accumulate: COMPARE_SWAP, key: 0, offset: 0, len, bounce, operand: [0, 1, 0] };
                     assert_eq!(request(r), Err(ErrorKind::Misaligned), "{r:?}");
                     assert_eq!(word.get(), 0, "{r:?}");
                 }
             }
         }
-        // All codes but that one are the accumulate function's; the request of a compare-and-swap uses it.
+        // All codes except `COMPARE_SWAP` are those of the accumulate function; a compare-and-swap has a request of its
+        // own.
         let r = Request {
             code: Code::Accumulate,
-            accumulate: SWAP - 1,
+            accumulate: COMPARE_SWAP - 1,
             key: 0,
             offset: 0,
             len: 1,

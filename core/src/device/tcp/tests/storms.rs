@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! A hundred thousand hostile frames, from unauthenticated connections and from a rank that misbehaves, while other ranks continue.
+//! A hundred thousand hostile frames, from unauthenticated connections and from a rank that misbehaves, while other
+//! ranks continue.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +26,7 @@ use crate::settings::Settings;
 /// Number of hostile frames.
 const FRAMES: usize = 100_000;
 
-/// Strangers that connect to ranks.
+/// Unauthenticated clients that connect to ranks.
 #[derive(Default)]
 struct Strangers {
     /// Numbers of frames sent, of connections, and of connections that a rank has ended.
@@ -58,7 +59,7 @@ impl Strangers {
                 }
                 _ => {
                     let mut challenge = [0; SECRET];
-                    // A rank that has too many strangers ends some of them before.
+                    // A rank that has too many unauthenticated connections closes some of them earlier.
                     if socket.read_exact(&mut challenge).is_ok() {
                         let greeting = Greeting::new(1, (n % at.len()) as u32, 1, 0);
                         let (_, message) = secret::begin(&[7; SECRET], &challenge, &greeting).unwrap();
@@ -91,7 +92,7 @@ impl Strangers {
     }
 }
 
-/// Rounds of collectives and writes with checked values, until the strangers are done; returns their number.
+/// Runs rounds of collectives and writes with checked values, until the hostile clients are done; returns their number.
 fn rank(job: &Job, strangers: &Strangers) -> Result<u64> {
     const LEN: usize = 50_000;
     let world = job.world()?;
@@ -122,11 +123,11 @@ fn rank(job: &Job, strangers: &Strangers) -> Result<u64> {
         round += 1;
     }
     for remote in &remotes {
-        // SAFETY: no operation uses it any more.
+        // SAFETY: no operation uses it any longer.
         unsafe { job.device().forget(remote.handle) };
     }
     world.barrier()?;
-    // SAFETY: the other ranks have forgotten it.
+    // SAFETY: the other ranks have dropped their imports of it.
     unsafe { job.device().release(own.handle) }?;
     job.finalize()?;
     Ok(round)
@@ -163,11 +164,11 @@ fn strangers_do_not_disturb_a_job() {
         frames >= FRAMES && refused >= frames / 200 && connections > 2 * refused,
         "{frames} {connections} {refused}"
     );
-    // Silent strangers, of which the oldest are ended, and the connections of the job.
+    // Silent clients, of which the oldest are disconnected, and the connections of the job.
     assert!(most <= 256 + 16 && inbox < 4 << 20, "{most} connections, {inbox} bytes");
 }
 
-/// A request that is refused: a key that does not exist, or bytes outside the region of 2048 bytes.
+/// A request that is rejected: a key that does not exist, or bytes outside the region of 2048 bytes.
 fn refused(numbers: &mut Numbers, key: u64) -> Vec<u8> {
     let mut pick = |of: &[u64]| of[numbers.next() as usize % of.len()];
     let (key, offset) = match pick(&[0, 1, 1]) {

@@ -1,5 +1,5 @@
 //! The agent: a thread that answers datagrams and handles the device's asynchronous events while its rank computes. It
-//! sleeps unless there is one, and touches neither windows nor the rank's requests. When the rank sleeps on another
+//! sleeps when neither arrives, and accesses neither windows nor the rank's requests. When the rank sleeps on another
 //! device ([`Elsewhere`](super::super::wait::Elsewhere)), the agent also watches for completions and wakes it.
 
 use std::os::fd::AsFd;
@@ -15,10 +15,9 @@ use super::datagrams::Endpoint;
 use super::links::Links;
 use crate::error::{Error, Result};
 
-/// How often the farewell message is sent: datagrams may be lost.
+/// Number of times that the farewell message is sent, since datagrams may be lost.
 const FAREWELLS: usize = 3;
 
-#[derive(Debug)]
 pub(crate) struct Agent {
     links: Arc<Links>,
     thread: Option<JoinHandle<()>>,
@@ -79,7 +78,7 @@ fn run(links: &Links, mut endpoint: Endpoint) {
             send(links, &mut endpoint, to, &message);
         }
         if links.stop.load(Ordering::SeqCst) {
-            say_farewell(links, &mut endpoint);
+            send_farewell(links, &mut endpoint);
             return;
         }
         let elsewhere = links.elsewhere.get();
@@ -97,12 +96,12 @@ fn run(links: &Links, mut endpoint: Endpoint) {
     }
 }
 
-fn say_farewell(links: &Links, endpoint: &mut Endpoint) {
+fn send_farewell(links: &Links, endpoint: &mut Endpoint) {
     let Some(message) = links.lock().farewell.take() else { return };
     for _ in 0..FAREWELLS {
         for to in (0..links.addresses.len() as u32).filter(|to| *to != links.me) {
             send(links, endpoint, to, &message);
-            // Processed completions make room for the next datagram.
+            // Processed completions free buffers for the next datagram.
             let _ = endpoint.receive(|_, _| {});
         }
         std::thread::sleep(Duration::from_millis(2));

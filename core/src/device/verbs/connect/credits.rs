@@ -1,17 +1,17 @@
-//! Credits: how many packets this rank may send to a peer before the peer has taken earlier ones. They prevent packets
-//! from arriving at a rank without a receive buffer, which would make the HCA retransmit all outstanding packets
-//! repeatedly.
+//! Credits: the number of packets that this rank may send to a peer before the peer has received earlier ones. They
+//! prevent packets from arriving at a rank without a receive buffer, which would make the HCA retransmit all
+//! outstanding packets repeatedly.
 //!
-//! The peer counts the packets that it has taken, per source, in registered memory. It advertises the count in the
+//! The peer counts the packets that it has received, per source, in registered memory. It advertises the count in the
 //! immediate data of every packet that it sends itself, which costs no message. A sender that has received no count for
 //! half of its window reads the counter: one read for every quarter of the window and, once the window is used up,
-//! repeated reads with growing pauses. The peer's processor takes no part in the reads.
+//! repeated reads with growing pauses. The peer's processor is not involved in the reads.
 //!
 //! Three quarters of a rank's buffers are for packets, in equal parts for each peer, and at least one for each; the
-//! rest is for signals and notifications. These have no credits, which would take a message for each of them if peers
-//! are many: synchronization keeps at most one or two per peer outstanding, and there are at least two buffers per
-//! peer. If more are outstanding, the HCA retransmits without a limit, and the message arrives up to 0.64 ms after its
-//! receiver polls.
+//! others are for signals and notifications. These have no credits, which would take a message for each of them if
+//! there are many peers: synchronization has at most one or two per peer outstanding, and there are at least two
+//! buffers per peer. If more are outstanding, the HCA retransmits without a limit, and the message arrives up to 0.64
+//! ms after its receiver polls.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const PACKET: u32 = 1 << 31;
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSE_MOST: Duration = Duration::from_millis(5);
 
-/// The immediate data of a packet: advertises how many packets the sender has taken from the receiver.
+/// The immediate data of a packet: advertises the number of packets that the sender has received from the receiver.
 pub(crate) fn advertise(taken: u64) -> u32 {
     PACKET | (taken as u32 & (PACKET - 1))
 }
@@ -34,14 +34,14 @@ pub(crate) fn advertised(immediate: u32) -> Option<u32> {
 /// Maximum number of receive buffers that a rank allocates because of the number of ranks.
 const MAX_BUFFERS_FOR_RANKS: usize = 16_384;
 
-/// Number of receive buffers of a rank: as many as the setting says, or three for each rank of the job, because a rank
-/// that computes in an epoch with all others gets a post and a notification from each while it has not returned the
-/// receives of the last notifications.
+/// Number of receive buffers of a rank: the larger of the setting and three for each rank of the job (at most
+/// [`MAX_BUFFERS_FOR_RANKS`]), because a rank that computes in an epoch with all others gets a post and a notification
+/// from each while it has not reposted the receives of the last notifications.
 pub(crate) fn buffers(setting: usize, ranks: usize) -> usize {
     setting.max((3 * ranks).min(MAX_BUFFERS_FOR_RANKS))
 }
 
-/// Maximum number of packets to one peer that it has not taken yet.
+/// Maximum number of packets to one peer that it has not received yet.
 pub(crate) fn window(buffers: usize, ranks: usize) -> u64 {
     (buffers * 3 / 4 / ranks.saturating_sub(1).max(1)).max(1) as u64
 }
@@ -55,7 +55,7 @@ pub(crate) struct Advice {
 }
 
 /// Credits for the packets to one peer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Credit {
     sent: u64,
     taken: u64,
@@ -97,7 +97,7 @@ impl Credit {
         let news = taken.is_some_and(|t| t > self.taken);
         self.pause = if news { Duration::ZERO } else { (self.pause * 2).clamp(PAUSE, PAUSE_MOST) };
         self.due = Some(Instant::now() + self.pause);
-        // The count is clamped: a peer cannot have taken more packets than were sent.
+        // The count is clamped: a peer cannot have received more packets than were sent.
         self.taken = self.taken.max(taken.unwrap_or(0)).min(self.sent);
     }
 

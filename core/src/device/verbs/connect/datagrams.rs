@@ -20,7 +20,6 @@ const RECEIVE: usize = HEADER + DATAGRAM;
 const SEND: u64 = 1 << 32;
 
 /// Sends and receives datagrams. Fields are dropped in this order.
-#[derive(Debug)]
 pub(crate) struct Endpoint {
     datagram: Datagram,
     handles: Vec<Option<Handle>>,
@@ -28,9 +27,10 @@ pub(crate) struct Endpoint {
     channel: Arc<Channel>,
     slab: Slab,
     free: Vec<usize>,
-    /// Receives that have not completed.
+    /// Number of receives that have not completed.
     posted: usize,
-    /// Whether a datagram could not be sent or received: the queue pair is restarted once everything has completed.
+    /// Whether a datagram could not be sent or received: the queue pair is restarted once all sends and receives have
+    /// completed.
     failed: bool,
     found: Vec<super::super::sys::queue::Completion>,
 }
@@ -76,7 +76,7 @@ impl Endpoint {
     }
 
     fn give(&mut self, index: usize) -> io::Result<()> {
-        // SAFETY: a buffer of the slab that is not used otherwise until it has completed.
+        // SAFETY: a buffer of the slab that no other code uses until it has completed.
         unsafe { self.datagram.receive(index as u64, &[self.slab.piece(index * RECEIVE, RECEIVE)]) }?;
         self.posted += 1;
         Ok(())
@@ -100,7 +100,7 @@ impl Endpoint {
         if self.handles[to].is_none() {
             match Handle::new(domain, path) {
                 Ok(h) => self.handles[to] = Some(h),
-                Err(e) => tracing::warn!("no datagrams to rank {to}: {e}"),
+                Err(e) => tracing::warn!("rank {to} cannot be reached by datagrams: {e}"),
             }
         }
         let (Some(handle), Some(slot)) = (&self.handles[to], self.free.pop()) else { return };
@@ -126,8 +126,12 @@ impl Endpoint {
             let n = self.completions.poll(|c| found.push(c))?;
             for c in &found {
                 if c.status != 0 && !self.failed {
-                    // One cause is a port that is down. The queue pair may be unable to send or receive from now on.
-                    tracing::debug!("the queue pair for datagrams is restarted: status {}", c.status);
+                    // A possible cause is a port that is down. The queue pair may be unable to send or receive from now
+                    // on.
+                    tracing::debug!(
+                        "the datagram queue pair is restarted after a failed completion: status {}",
+                        c.status
+                    );
                     self.datagram.fail()?;
                     self.failed = true;
                 }
@@ -140,7 +144,7 @@ impl Endpoint {
                     let mut bytes = [0u8; DATAGRAM];
                     let len = (c.len as usize).saturating_sub(HEADER).min(DATAGRAM);
                     let from = self.slab.at(c.id as usize * RECEIVE + HEADER);
-                    // SAFETY: a buffer that the HCA has given back, of at least that length.
+                    // SAFETY: a buffer that the HCA has completed, of at least that length.
                     unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
                     if !self.failed {
                         self.give(c.id as usize)?;
@@ -160,8 +164,8 @@ impl Endpoint {
         }
     }
 
-    /// Arms the completion queues; called before sleeping on [`fd`](Self::fd). Completions that came earlier must be
-    /// polled for after this call.
+    /// Arms the completion queues; called before sleeping on [`fd`](Self::fd). Earlier completions must be polled for
+    /// after this call.
     pub(crate) fn arm(&self) -> io::Result<()> {
         while let Some(fired) = self.channel.event() {
             self.completions.note(&fired);

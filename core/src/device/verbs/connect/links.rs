@@ -1,9 +1,9 @@
-//! Connections of a rank. For each peer that a rank sends requests to, it has a queue pair (the requester); the peer
+//! Connections of a rank. For each peer to which a rank sends requests, it has a queue pair (the requester); the peer
 //! has a counterpart that only answers (the responder). The two directions of a pair are independent: a refused request
 //! ends one direction only, and all requests after it on that queue pair are known not to have been executed.
 //!
-//! Connecting uses datagrams, which may be lost: the requester's rank repeats `Request` until `Reply` or `Refuse`
-//! comes; the responder's rank answers a repeated request like the first. If both ends connect at the same time, two
+//! Connecting uses datagrams, which may be lost: the requester's rank repeats `Request` until it receives `Reply` or
+//! `Refuse`; the responder's rank answers a repeated request like the first. If both ends connect at the same time, two
 //! independent connections result. While a rank computes, its agent accepts connections.
 
 use std::io;
@@ -33,7 +33,6 @@ pub(crate) const REPEAT_MOST: Duration = Duration::from_secs(1);
 const REPEAT_EACH: Duration = Duration::from_millis(100);
 
 /// A connection that is being made.
-#[derive(Debug)]
 struct Attempt {
     pair: Fresh,
     psn: u32,
@@ -42,15 +41,14 @@ struct Attempt {
 }
 
 /// A connection that a peer made to this rank.
-#[derive(Debug)]
 struct Serving {
     attempt: u32,
     requester: u32,
     responder: Responder,
 }
 
-/// How often a connection may fail because of the network before the failure is final, which the peer's repeated
-/// requests reach after 20 s.
+/// Number of times that a connection may fail because of the network before the failure is final, which the peer's
+/// repeated requests reach after 20 s.
 const FAILURES: u32 = 20;
 
 /// Whether an error may be temporary: while a port is down, and for a moment after that, a queue pair has no route to
@@ -72,7 +70,7 @@ fn is_passing(e: &io::Error) -> bool {
 pub(crate) type Ready = (Requester, (u64, u32));
 
 /// State of one peer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Peer {
     attempt: u32,
     making: Option<Attempt>,
@@ -85,24 +83,24 @@ pub(crate) struct Peer {
     pub(crate) ping_due: bool,
     /// Number of pongs received.
     pongs: u64,
-    /// How often this rank could not connect a queue pair because of the network ([`is_passing`]).
+    /// Number of times that this rank could not connect a queue pair because of the network ([`is_passing`]).
     failures: u32,
     /// Whether the peer has left in order.
     pub(crate) left: bool,
-    /// Why the peer is lost, and the rank that it blames.
+    /// The reason why the peer is lost, and the rank that it blames.
     pub(crate) lost: Option<(Option<u32>, String)>,
-    /// Whether another device reaches the peer, which is then not served or watched any more.
+    /// Whether another device reaches the peer, which is then no longer served or watched.
     pub(crate) is_given_up: bool,
 }
 
 /// State shared by the rank and its agent.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Table {
     pub(crate) peers: Vec<Peer>,
     pub(crate) responders: Responders<Responder>,
-    /// Why the device has failed permanently.
+    /// The reason why the device has failed permanently.
     pub(crate) fatal: Option<String>,
-    /// Since when the port has been down, and how often it has gone down.
+    /// The time since which the port has been down, and the number of times that it has gone down.
     pub(crate) down: Option<Instant>,
     downs: u32,
     /// Sent to all peers before the agent ends.
@@ -116,7 +114,7 @@ impl Peer {
     /// Whether a failure to connect may be temporary, and has not occurred too often.
     pub(super) fn passes(&mut self, e: &io::Error) -> bool {
         self.failures += 1;
-        tracing::debug!("a queue pair was not connected: {e}");
+        tracing::debug!("a queue pair could not be connected: {e}");
         is_passing(e) && self.failures < FAILURES
     }
 }
@@ -134,8 +132,7 @@ impl Table {
     }
 }
 
-/// A rank's connections and the parts that they are made of.
-#[derive(Debug)]
+/// A rank's connections, and the resources from which they are made.
 pub(crate) struct Links {
     pub(crate) me: u32,
     pub(crate) context: Arc<Context>,
@@ -153,7 +150,7 @@ pub(crate) struct Links {
     pub(crate) tuning: Tuning,
     pub(crate) service_level: u8,
     pub(crate) traffic_class: u8,
-    /// Address and key of the counters of packets that this rank has taken, one word per source.
+    /// Address and key of the counters of packets that this rank has received, one word per source.
     pub(crate) counters: (u64, u32),
     pub(crate) table: Mutex<Table>,
     /// Wakes the rank when something has changed ([`wake_rank`](Self::wake_rank)).
@@ -166,7 +163,6 @@ pub(crate) struct Links {
 }
 
 /// State of a connection.
-#[derive(Debug)]
 pub(crate) enum Standing {
     Ready(Ready),
     Making,
@@ -185,12 +181,12 @@ impl Links {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the port has gone down.
+    /// Number of times that the port has gone down.
     pub(crate) fn downs(&self) -> u32 {
         self.lock().downs
     }
 
-    /// Whether the port is down. The device is asked, since its event may come later than its effects.
+    /// Whether the port is down. The device is queried, since its event may arrive after its effects.
     pub(crate) fn is_port_down(&self) -> bool {
         // The lock is taken before the device is queried, so that the event of a port that comes up again is handled
         // afterwards.
@@ -212,10 +208,10 @@ impl Links {
         Error::new(ErrorKind::System, operation)
             .device("verbs")
             .cause(format!("{} is down", self.port()))
-            .remedy("check the cable and the switch, and that the network interface is up (ip link)")
+            .remedy("check the cable, the switch and the network interface (ip link)")
     }
 
-    /// The loss of a peer, or that of the port if it is down, which comes first.
+    /// The error for the loss of a peer, or for the port if it is down, which takes precedence.
     pub(crate) fn blame(&self, e: Error) -> Error {
         if e.kind() != ErrorKind::PeerLost || !self.is_port_down() {
             return e;
@@ -307,7 +303,7 @@ impl Links {
     fn retire(table: &mut Table, peer: u32) {
         if let Some(Serving { responder, .. }) = table.peers[peer as usize].serving.take() {
             if let Err(e) = responder.fail() {
-                tracing::warn!("the former queue pair that serves rank {peer} was not ended: {e}");
+                tracing::warn!("the former queue pair to rank {peer} was not destroyed: {e}");
             }
             table.responders.retire(responder.number(), responder, Instant::now());
         }
@@ -338,7 +334,7 @@ impl Links {
                         a.pair.request(responder, a.psn, self.depth(source), &self.path(source), &self.tuned(source));
                     match made {
                         Ok(r) => (entry.ready, entry.failures) = (Some((r, counter)), 0),
-                        // The rank connects again from the start.
+                        // The error may be temporary, so the rank begins to connect again.
                         Err(e) if entry.passes(&e) => {}
                         Err(e) => entry.refused = Some(format!("this rank cannot open the connection: {e}")),
                     }
@@ -384,7 +380,7 @@ impl Links {
 
     fn serve(&self, table: &mut Table, source: u32, attempt: u32, requester: u32, psn: u32) -> Option<Message> {
         if table.peers[source as usize].is_given_up {
-            let why = "both ranks communicate by another device".to_owned();
+            let why = "both ranks have switched to another device".to_owned();
             return Some(Message::Refuse { attempt, why });
         }
         if let Some(s) = &table.peers[source as usize].serving {
@@ -448,18 +444,21 @@ impl Links {
         pongs
     }
 
-    /// Number of answers of `peer` so far.
+    /// Number of answers received from `peer` so far.
     pub(crate) fn answers(&self, peer: u32) -> u64 {
         self.lock().peers[peer as usize].pongs
     }
 
-    /// Tells all peers, once, that this rank has detected the loss of `blamed`. The loss will end this rank too, and
+    /// Informs all peers, once, that this rank has detected the loss of `blamed`. The loss will end this rank too, and
     /// peers that then find it lost can name the original cause.
-    pub(crate) fn tell_of(&self, blamed: u32) {
+    pub(crate) fn announce_loss(&self, blamed: u32) {
         let mut table = self.lock();
         if !table.noticed {
             table.noticed = true;
-            table.notice = Some(Message::Lost { blamed: Some(blamed), why: "it has lost that rank".into() });
+            table.notice = Some(Message::Lost {
+                blamed: Some(blamed),
+                why: "the reporting rank lost its connection to that rank".into(),
+            });
             drop(table);
             self.agent_wake.wake();
         }
@@ -473,9 +472,12 @@ impl Links {
     }
 }
 
-/// The error of a peer that made no queue pair for this rank.
+/// The error for a peer that created no queue pair for this rank.
 pub(super) fn refused(operation: &'static str, peer: u32, why: &str) -> Error {
-    Error::new(ErrorKind::Limit, operation).peer(peer).device("verbs").cause(format!("the peer refused: {why}"))
+    Error::new(ErrorKind::Limit, operation)
+        .peer(peer)
+        .device("verbs")
+        .cause(format!("the peer could not create a queue pair: {why}"))
 }
 
 /// Whether the peer is reached with a global routing header: always on Ethernet; on InfiniBand if it is in another

@@ -18,18 +18,18 @@ const ASK: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(2);
 /// Maximum number of peers pinged at a time.
 const AT_ONCE: usize = 32;
-/// How long the port may be down before it is an error.
+/// Maximum time for which the port may be down before it is an error.
 const DOWN: Duration = Duration::from_secs(5);
-/// Maximum time in which the last datagram of a rank whose process has ended arrives.
+/// Maximum time from the end of a rank's process to the arrival of its last datagram.
 const WORD: Duration = Duration::from_secs(1);
 
-/// How long to wait for an answer of a peer that has refused an operation, beyond the silence after which the peer is
-/// lost.
-const DOUBT: Duration = Duration::from_secs(2);
+/// Maximum wait for an answer of a peer that has refused an operation, beyond the silence after which the peer is lost.
+const REFUSAL_WAIT: Duration = Duration::from_secs(2);
 
-/// Operations that a peer refused. A rank that ends, even by a kill, may lose its memory before its queue pairs, and
-/// then refuses operations. So a refusal is reported only once the peer has answered a ping sent after it.
-#[derive(Debug, Default)]
+/// Operations that a peer's HCA has refused. A rank that ends, even by a kill, may lose its memory before its queue
+/// pairs, so that operations are refused. So a refusal is reported only once the peer has answered a ping sent after
+/// it.
+#[derive(Default)]
 pub(crate) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
 
 impl Suspects {
@@ -48,7 +48,8 @@ impl Suspects {
     pub(crate) fn known(&mut self, lost: Option<&Error>, links: &Links, silence: Duration) -> Vec<(u64, Error)> {
         let mut out = Vec::new();
         self.0.retain(|(id, peer, answers, since, error)| {
-            let known = *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > silence + DOUBT;
+            let known =
+                *peer == links.me || links.answers(*peer) > *answers || since.elapsed() > silence + REFUSAL_WAIT;
             if let Some(lost) = lost {
                 out.push((*id, lost.again()));
             } else if known {
@@ -64,8 +65,7 @@ impl Suspects {
     }
 }
 
-/// The state of liveness of each peer, as this rank knows it.
-#[derive(Debug)]
+/// The liveness of each peer, as known to this rank.
 pub(crate) struct Heartbeat {
     seen: Vec<bool>,
     last: Vec<Instant>,
@@ -75,15 +75,15 @@ pub(crate) struct Heartbeat {
     met: Option<u32>,
     /// Watched processes, for ranks on this machine.
     processes: Vec<Option<Process>>,
-    /// Since when a process that has not left in order is known to have ended.
+    /// The time since which a process that has not left in order is known to have ended.
     ended: Option<Instant>,
-    /// How long a peer may be silent.
+    /// Maximum time for which a peer may be silent.
     silence: Duration,
 }
 
 impl Heartbeat {
     /// # Errors
-    /// `PeerLost` for a process of this machine that has ended already.
+    /// `PeerLost` for a process of this machine that has already ended.
     pub(crate) fn new(addresses: &[EndpointAddress], me: u32, silence: Duration) -> Result<Self> {
         let now = Instant::now();
         let own = &addresses[me as usize];
@@ -93,7 +93,7 @@ impl Heartbeat {
             processes.push(match here.then(|| Process::watch(address.pid)) {
                 Some(Ok(process)) => Some(process),
                 Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, address.pid)),
-                // Such a peer is pinged later.
+                // A peer whose process cannot be watched is pinged later.
                 Some(Err(_)) | None => None,
             });
         }
@@ -115,8 +115,8 @@ impl Heartbeat {
     }
 
     /// Returns a rank of this machine whose process is stopped.
-    pub(crate) fn stopped(&self) -> Option<u32> {
-        processes::stopped(&self.processes).map(|rank| rank as u32)
+    pub(crate) fn stopped_rank(&self) -> Option<u32> {
+        processes::first_stopped(&self.processes).map(|rank| rank as u32)
     }
 
     /// Records a sign of life of a peer, without reading the clock.
@@ -144,7 +144,7 @@ impl Heartbeat {
         let system = |why: String| Error::new(ErrorKind::System, OP).device("verbs").cause(why);
         if let Some(why) = &table.fatal {
             return Err(system(format!("{} has failed: {why}", links.choice.device))
-                .remedy("look at the kernel log; the device may need a reset"));
+                .remedy("check the kernel log; the device may need a reset"));
         }
         if table.down.is_some_and(|since| now.duration_since(since) > DOWN) {
             return Err(links.down(OP));
@@ -169,7 +169,7 @@ impl Heartbeat {
             return Err(ended(rank, links.addresses[rank].pid));
         }
         if table.down.is_some() {
-            // No message can come from a peer now; its silence counts from the time at which the port is up again.
+            // No message can arrive from a peer now; its silence counts from the time at which the port is up again.
             self.last.fill(now);
             table.peers.iter_mut().for_each(|peer| peer.unanswered = 0);
             return Ok(());
@@ -197,11 +197,11 @@ impl Heartbeat {
                     .peer(rank as u32)
                     .device("verbs")
                     .cause(format!(
-                        "it has not answered for {:?}: it is stopped, or the network in between is down",
+                        "the peer has not answered for {:?}: it is stopped, or the network in between is down",
                         self.silence
                     ))
                     .remedy(
-                        "raise FARSIDE_VERBS_SILENCE_S if it may be stopped for longer, for example by a debugger",
+                        "raise FARSIDE_VERBS_SILENCE_S if ranks may be stopped for longer, for example by a debugger",
                     ));
             }
             peer.unanswered += 1;
@@ -224,7 +224,7 @@ impl Heartbeat {
         let (blamed, why) = peers[rank].lost.clone().unwrap_or_default();
         let (blamed, cause) = match blamed {
             Some(first) if first as usize != rank && (first as usize) < peers.len() && first != me => {
-                (first, format!("rank {rank} needed it and has ended too: {why}"))
+                (first, format!("rank {rank} reported the loss and has ended too: {why}"))
             }
             _ => (rank as u32, why),
         };

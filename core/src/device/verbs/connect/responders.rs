@@ -1,9 +1,9 @@
-//! Which rank each responder serves, and how a responder ends.
+//! The rank that each responder serves, and the end of a responder.
 //!
 //! `ibv_destroy_qp` of mlx5 removes the queue pair's completions from the completion queue. Completions of receives
 //! that the rank has not polled yet would be lost: acknowledged packets and notifications, and the shared receive
 //! buffers that they hold. So a responder that is replaced is moved to the error state and kept, until the rank has
-//! seen the completion queue empty after that.
+//! found the completion queue empty after that.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,11 @@ use rustc_hash::FxHashMap;
 
 /// Time between the error state and the final poll of the completion queue. Completions of acknowledged requests arrive
 /// before the peer can request another responder; the time is for receives that were begun but not acknowledged, which
-/// complete within milliseconds. `IBV_EVENT_QP_LAST_WQE_REACHED` would tell when they have, but Soft-RoCE does not
+/// complete within milliseconds. `IBV_EVENT_QP_LAST_WQE_REACHED` would report when they have, but Soft-RoCE does not
 /// raise it.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// The responders of a rank, by queue pair number.
-#[derive(Debug)]
 pub(crate) struct Responders<Q> {
     sources: FxHashMap<u32, u32>,
     retired: Vec<(Instant, u32, Q)>,
@@ -39,7 +38,7 @@ impl<Q> Responders<Q> {
         self.sources.get(&number).copied()
     }
 
-    /// Keeps a responder that has been in the error state since `now`.
+    /// Keeps a responder that entered the error state at `now`.
     pub(crate) fn retire(&mut self, number: u32, responder: Q, now: Instant) {
         self.retired.push((now, number, responder));
     }
@@ -52,7 +51,7 @@ impl<Q> Responders<Q> {
         self.retired.drain(..count).map(|(_, number, responder)| (number, responder)).collect()
     }
 
-    /// Forgets a number: the HCA may give it to another queue pair once this one is destroyed.
+    /// Drops a number: the HCA may assign it to another queue pair once this one is destroyed.
     pub(crate) fn forget(&mut self, number: u32) {
         self.sources.remove(&number);
     }

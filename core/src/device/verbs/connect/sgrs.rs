@@ -22,24 +22,24 @@ use super::super::wait::random;
 use super::links::{Links, REPEAT, REPEAT_MOST, Table, refused};
 use crate::error::Result;
 
-const OP: &str = "connect to a peer for lists";
+const OP: &str = "connect an SGRS queue pair";
 
 /// State of the SGRS queue pair to one peer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Pairing {
     /// Number of queue pairs created so far; identifies the current one.
     attempt: u32,
     own: Option<Arc<SgrsQueuePair>>,
     /// The peer's latest attempt known from a datagram.
-    theirs: Option<u32>,
-    /// Whether the own queue pair is connected to the peer's latest attempt; if not, that attempt is over.
-    met: bool,
-    /// When to send `Pair` next, and the pause after that.
-    asking: Option<(Instant, Duration)>,
+    peer_attempt: Option<u32>,
+    /// Whether the own queue pair is connected to the peer's latest attempt; if not, that attempt has ended.
+    is_connected: bool,
+    /// The time at which to send `Pair` next, and the pause after that.
+    next_request: Option<(Instant, Duration)>,
     refused: Option<String>,
 }
 
-/// Order of the attempt that a message belongs to, compared with the last attempt of the same peer.
+/// Age of the attempt to which a message belongs, compared with the last attempt of the same peer.
 #[derive(Debug, PartialEq, Eq)]
 enum Age {
     Old,
@@ -58,9 +58,9 @@ fn age(known: Option<u32>, attempt: u32) -> Age {
 }
 
 impl Pairing {
-    /// The `Pair` message if it is due, and when the next one is.
+    /// The `Pair` message if it is due, and the time at which the next one is.
     pub(crate) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
-        let (Some((due, pause)), Some(own)) = (&mut self.asking, &self.own) else { return (None, None) };
+        let (Some((due, pause)), Some(own)) = (&mut self.next_request, &self.own) else { return (None, None) };
         let mut message = None;
         if *due <= now {
             message = Some(Message::Pair { attempt: self.attempt, number: own.number(), psn: own.psn });
@@ -81,7 +81,7 @@ impl Links {
         }
         let pair = Arc::new(pair);
         pairing.attempt = pairing.attempt.wrapping_add(1);
-        pairing.met = false;
+        pairing.is_connected = false;
         pairing.own = Some(Arc::clone(&pair));
         Ok(pair)
     }
@@ -105,18 +105,18 @@ impl Links {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
         let current = pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair));
-        if current && !queue_pair.is_confirmed() && pairing.asking.is_none() {
-            pairing.asking = Some((Instant::now(), REPEAT));
+        if current && !queue_pair.is_confirmed() && pairing.next_request.is_none() {
+            pairing.next_request = Some((Instant::now(), REPEAT));
             drop(table);
             self.agent_wake.wake();
         }
     }
 
-    /// Forgets `queue_pair`, which has ended; it is destroyed when its last reference is dropped.
+    /// Drops `queue_pair`, which has ended; it is destroyed when its last reference is dropped.
     pub(crate) fn discard(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
         let pairing = &mut self.lock().peers[peer as usize].pairing;
         if pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair)) {
-            (pairing.own, pairing.asking, pairing.met) = (None, None, false);
+            (pairing.own, pairing.next_request, pairing.is_connected) = (None, None, false);
         }
     }
 
@@ -128,13 +128,13 @@ impl Links {
         if !pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair)) {
             return;
         }
-        let was_connected = std::mem::take(&mut pairing.met);
-        (pairing.own, pairing.asking) = (None, None);
+        let was_connected = std::mem::take(&mut pairing.is_connected);
+        (pairing.own, pairing.next_request) = (None, None);
         // A peer that was not connected has no queue pair to end.
         if was_connected && peer != self.me {
             match self.fresh_sgrs(peer, pairing) {
-                Ok(_) => pairing.asking = Some((Instant::now(), REPEAT)),
-                Err(e) => tracing::warn!("no new queue pair for lists to rank {peer}: {e}"),
+                Ok(_) => pairing.next_request = Some((Instant::now(), REPEAT)),
+                Err(e) => tracing::warn!("cannot create an SGRS queue pair to rank {peer}: {e}"),
             }
             drop(table);
             self.agent_wake.wake();
@@ -145,29 +145,31 @@ impl Links {
     pub(crate) fn receive_for_sgrs(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
         let pairing = &mut table.peers[source as usize].pairing;
         match message {
-            Message::Pair { attempt, number, psn } => match self.meet(pairing, source, attempt, number, psn) {
-                Ok(true) => {
-                    let own = pairing.own.as_ref().map_or((0, 0), |own| (own.number(), own.psn));
-                    let answer =
-                        Message::Paired { answers: attempt, attempt: pairing.attempt, number: own.0, psn: own.1 };
-                    (Some(answer), true)
+            Message::Pair { attempt, number, psn } => {
+                match self.connect_to_attempt(pairing, source, attempt, number, psn) {
+                    Ok(true) => {
+                        let own = pairing.own.as_ref().map_or((0, 0), |own| (own.number(), own.psn));
+                        let answer =
+                            Message::Paired { answers: attempt, attempt: pairing.attempt, number: own.0, psn: own.1 };
+                        (Some(answer), true)
+                    }
+                    Ok(false) => (None, false),
+                    // The peer repeats its message.
+                    Err(e) if table.peers[source as usize].passes(&e) => (None, false),
+                    Err(e) => (Some(Message::Unpaired { answers: attempt, why: e.to_string() }), true),
                 }
-                Ok(false) => (None, false),
-                // The peer repeats its message.
-                Err(e) if table.peers[source as usize].passes(&e) => (None, false),
-                Err(e) => (Some(Message::Unpaired { answers: attempt, why: e.to_string() }), true),
-            },
+            }
             Message::Paired { answers, attempt, number, psn }
                 if answers == pairing.attempt && pairing.own.is_some() =>
             {
-                match self.meet(pairing, source, attempt, number, psn) {
+                match self.connect_to_attempt(pairing, source, attempt, number, psn) {
                     // If connecting to a newer attempt has renewed the own queue pair, this message does not answer
                     // that one.
                     Ok(true) if answers == pairing.attempt => {
                         if let Some(own) = &pairing.own {
                             own.confirm();
                         }
-                        pairing.asking = None;
+                        pairing.next_request = None;
                     }
                     Ok(_) => {}
                     Err(e) => pairing.refused = Some(format!("this rank cannot open the connection: {e}")),
@@ -176,7 +178,7 @@ impl Links {
             }
             Message::Unpaired { answers, why } if answers == pairing.attempt => {
                 pairing.refused = Some(why);
-                pairing.asking = None;
+                pairing.next_request = None;
                 (None, true)
             }
             _ => (None, false),
@@ -184,15 +186,22 @@ impl Links {
     }
 
     /// Connects to queue pair `number` of the peer's `attempt` if not yet connected; returns `false` for an attempt
-    /// that is over.
-    fn meet(&self, pairing: &mut Pairing, peer: u32, attempt: u32, number: u32, psn: u32) -> io::Result<bool> {
-        match age(pairing.theirs, attempt) {
+    /// that has ended.
+    fn connect_to_attempt(
+        &self,
+        pairing: &mut Pairing,
+        peer: u32,
+        attempt: u32,
+        number: u32,
+        psn: u32,
+    ) -> io::Result<bool> {
+        match age(pairing.peer_attempt, attempt) {
             Age::Old => return Ok(false),
-            Age::Same => return Ok(pairing.met),
+            Age::Same => return Ok(pairing.is_connected),
             Age::First | Age::Newer => {
-                if let (true, Some(own)) = (pairing.met, &pairing.own) {
-                    own.end("the peer has ended the connection for lists");
-                    (pairing.own, pairing.asking) = (None, None);
+                if let (true, Some(own)) = (pairing.is_connected, &pairing.own) {
+                    own.end("the peer has closed the SGRS connection");
+                    (pairing.own, pairing.next_request) = (None, None);
                 }
             }
         }
@@ -201,7 +210,7 @@ impl Links {
             None => self.fresh_sgrs(peer, pairing)?,
         };
         own.connect(number, psn, &self.path(peer), &self.tuned(peer))?;
-        (pairing.theirs, pairing.met) = (Some(attempt), true);
+        (pairing.peer_attempt, pairing.is_connected) = (Some(attempt), true);
         Ok(true)
     }
 }
@@ -211,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_are_told_apart_also_where_they_wrap() {
+    fn attempts_are_distinguished_also_where_they_wrap() {
         assert_eq!(age(None, 7), Age::First);
         assert_eq!([6, 7, 8].map(|a| age(Some(7), a)), [Age::Old, Age::Same, Age::Newer]);
         assert_eq!([u32::MAX, 0].map(|a| age(Some(u32::MAX), a)), [Age::Same, Age::Newer]);

@@ -26,7 +26,6 @@ pub(crate) struct Chunk {
 }
 
 /// The bounce buffer pool.
-#[derive(Debug)]
 pub(crate) struct Pool {
     slab: Slab,
     free: [Vec<usize>; 3],
@@ -49,7 +48,7 @@ impl Pool {
         Ok(Self { slab, free })
     }
 
-    /// Takes a chunk of at least `len` bytes; `len` is at most [`MAX_CHUNK`].
+    /// Allocates a chunk of at least `len` bytes; `len` is at most [`MAX_CHUNK`].
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Option<Chunk> {
         let class = CLASSES.iter().position(|(size, _)| len <= *size)?;
@@ -60,7 +59,7 @@ impl Pool {
         self.free[usize::from(chunk.class)].push(chunk.offset);
     }
 
-    /// Whether more than half of the packet-sized chunks are taken, so that completions are needed soon.
+    /// Whether more than half of the packet-sized chunks are in use, so that completions are needed soon.
     pub(crate) fn is_scarce(&self) -> bool {
         self.free[1].len() < CLASSES[1].1 / 2
     }
@@ -113,7 +112,6 @@ impl Pool {
 }
 
 /// The buffers of the shared receive queue. Used buffers are posted again in lists.
-#[derive(Debug)]
 pub(crate) struct Receives {
     queue: Arc<SharedReceives>,
     slab: Slab,
@@ -125,7 +123,7 @@ impl Receives {
     pub(crate) fn new(domain: &Arc<Domain>, queue: &Arc<SharedReceives>, count: usize) -> io::Result<Self> {
         let slab = Slab::new(domain, count * PACKET, Rights::Local)?;
         let mut receives = Self { queue: Arc::clone(queue), slab, back: Vec::new(), count };
-        (0..count as u64).for_each(|i| receives.give_back(i));
+        (0..count as u64).for_each(|i| receives.return_buffer(i));
         receives.replenish()?;
         Ok(receives)
     }
@@ -133,14 +131,14 @@ impl Receives {
     /// The bytes of a packet.
     ///
     /// # Safety
-    /// Buffer `index` has come back by a completion of `len` bytes and has not been posted since.
+    /// A completion of `len` bytes has returned buffer `index`, which has not been posted since.
     pub(crate) unsafe fn bytes<'a>(&self, index: u64, len: u32) -> &'a [u8] {
         let (index, len) = ((index as usize).min(self.count - 1), (len as usize).min(PACKET));
         // SAFETY: inside the slab, and accessed only by this rank until it is posted again.
         unsafe { std::slice::from_raw_parts(self.slab.at(index * PACKET), len) }
     }
 
-    pub(crate) fn give_back(&mut self, index: u64) {
+    pub(crate) fn return_buffer(&mut self, index: u64) {
         self.back.push((index, self.slab.piece(index as usize * PACKET, PACKET)));
     }
 

@@ -1,12 +1,13 @@
 //! The registration cache: memory of the program that was registered for a transfer stays registered for the next one.
 //!
 //! The index is by address and holds the parts that contain blocks. Gaps pinned with them ([`super::group`]) are not in
-//! it, so that a page that comes into use later is never accessed through an old registration. Bytes and number of
-//! registrations are limited; the least recently used one is dropped first, but none that is in use. An operation holds
-//! an `Rc` of its registration; one that is forgotten meanwhile is deregistered when the last `Rc` is dropped.
+//! it, so that a page that comes into use later is never accessed through an old registration. The bytes and the number
+//! of registrations are limited; the least recently used one is dropped first, but never one in use. An operation holds
+//! an `Rc` of its registration; a registration that the cache drops meanwhile is deregistered when the last `Rc` is
+//! dropped.
 //!
-//! Only the rank accesses the cache, so it needs no lock. The thread of [`watch`](crate::device::watch) only records ranges; the rank
-//! forgets them before its next lookup.
+//! Only the rank accesses the cache, so it needs no lock. The thread of [`watch`](crate::device::watch) only records
+//! ranges; the rank invalidates their registrations before its next lookup.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,7 +24,6 @@ pub(crate) struct Limits {
     pub(crate) entries: usize,
 }
 
-#[derive(Debug)]
 struct Kept<R> {
     registration: Rc<R>,
     group: Group,
@@ -32,7 +32,6 @@ struct Kept<R> {
 }
 
 /// Registrations, indexed by address.
-#[derive(Debug)]
 pub(super) struct Cache<R> {
     /// For each start address of a part: its end and its registration.
     parts: BTreeMap<usize, (usize, Rc<Kept<R>>)>,
@@ -96,7 +95,7 @@ impl<R> Cache<R> {
         oldest.inspect(|kept| self.remove(kept)).is_some()
     }
 
-    /// Forgets all registrations of memory in `group`, whose pages have changed. Returns their number.
+    /// Drops all registrations of memory in `group`, whose pages have changed. Returns their number.
     pub(super) fn forget(&mut self, group: &Group) -> usize {
         let gone = self.overlapping(group);
         gone.iter().for_each(|kept| self.remove(kept));
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn least_recently_used_goes_first_and_what_is_in_use_stays() {
+    fn least_recently_used_is_evicted_first_and_used_entries_stay() {
         let mut c = cache(3, 10);
         for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
             c.insert(group(&[(2 * i, 2 * i + 1)]), name);
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_went_is_forgotten_with_all_that_was_registered_with_it() {
+    fn unmapped_memory_is_dropped_with_all_that_was_registered_with_it() {
         let mut c = cache(100, 10);
         c.insert(group(&[(10, 12), (14, 15)]), "a");
         c.insert(group(&[(20, 21)]), "b");
@@ -214,7 +213,7 @@ mod tests {
     }
 
     proptest! {
-        /// The reference model records which registration each page was last given.
+        /// The reference model records the registration that each page was given last.
         #[test]
         fn index_agrees_with_a_map_of_pages(ops in prop::collection::vec((0u8..3, 0usize..60, 1usize..8), 1..80)) {
             let mut c = Cache::new(Limits { bytes: usize::MAX / 4, entries: 1000 });

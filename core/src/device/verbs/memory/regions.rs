@@ -2,7 +2,7 @@
 //! Regions: memory that this rank has registered, and memory of peers that it has imported.
 //!
 //! A key consists of `3`, the address and length of the region, the HCA's remote key, and the region's number at its
-//! owner. The key of a lent region begins with `4`, has the count of memory taken back in place of the number, and ends
+//! owner. The key of an exported region begins with `4`, has the count of revocations in place of the number, and ends
 //! with the address and key of that count ([`super::lent`]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -37,7 +37,6 @@ const LINGER_BYTES: usize = 16 << 20;
 const LINGER_REGIONS: usize = 64;
 
 /// A region of this rank.
-#[derive(Debug)]
 struct Owned {
     base: *mut u8,
     len: usize,
@@ -88,7 +87,6 @@ impl Import {
 }
 
 /// All regions known to this rank.
-#[derive(Debug)]
 pub(crate) struct Regions {
     domain: Arc<Domain>,
     me: u32,
@@ -99,7 +97,8 @@ pub(crate) struct Regions {
     imports: Slots<Import>,
     released: VecDeque<(Instant, Owned)>,
     pub(super) last: u64,
-    /// Per rank, how many of its packets this rank has taken; then how often lent memory was taken back.
+    /// Number of packets of each rank that this rank has received, followed by the number of revocations of exported
+    /// memory.
     words: Slab,
     pub(super) lent: Lent,
 }
@@ -130,7 +129,7 @@ impl Regions {
         self.words.remote(0)
     }
 
-    /// Number of packets of rank `source` that this rank has taken. Peers' HCAs read it.
+    /// Number of packets of rank `source` that this rank has received. Peers' HCAs read it.
     pub(crate) fn taken(&self, source: u32) -> &AtomicU64 {
         assert!((source as usize) < self.ranks);
         self.word(source as usize)
@@ -142,16 +141,17 @@ impl Regions {
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
-    /// How often this rank has taken back lent memory that had not been read. Peers' HCAs read it.
-    pub(super) fn taken_back(&self) -> &AtomicU64 {
+    /// Number of times that this rank has revoked exported memory before the peer had read it. Peers read this number by
+    /// RDMA, after the data.
+    pub(super) fn revoked(&self) -> &AtomicU64 {
         self.word(self.ranks)
     }
 
-    /// The key of lent memory.
+    /// The key of exported memory.
     pub(super) fn lent_key(&self, base: *mut u8, len: usize, remote: u32) -> Vec<u8> {
         let (address, key) = self.words.remote(8 * self.ranks);
-        // Relaxed: this rank alone writes the count.
-        let count = self.taken_back().load(Ordering::Relaxed);
+        // Relaxed: only this rank writes the count.
+        let count = self.revoked().load(Ordering::Relaxed);
         let w = Writer::new().u8(LENT).u64(base.addr() as u64).u64(len as u64).u32(remote).u64(count);
         w.u64(address).u32(key).done()
     }
@@ -164,13 +164,16 @@ impl Regions {
         let Some(room) = room else {
             return Err(Error::new(ErrorKind::Limit, OP)
                 .device("verbs")
-                .cause(format!("{len} bytes are more than an address space holds")));
+                .cause(format!("{len} bytes exceed the address space")));
         };
-        let map = MmapOptions::new().len(room).map_anon().map_err(|e| limit(OP, e).cause(format!("{len} bytes")))?;
+        let map = MmapOptions::new()
+            .len(room)
+            .map_anon()
+            .map_err(|e| limit(OP, e).cause(format!("{len} bytes cannot be mapped")))?;
         let map = MmapRaw::from(map);
         let start = map.as_mut_ptr();
         let base = start.wrapping_add(start.addr().wrapping_neg() % align);
-        // SAFETY: the mapping is kept until `release`, which deregisters it first.
+        // SAFETY: the mapping exists until `release`, which deregisters it first.
         unsafe { self.add(base, len, Some(map), OP) }
     }
 
@@ -211,7 +214,7 @@ impl Regions {
     pub(crate) fn release(&mut self, handle: u64) -> Result<()> {
         const OP: &str = "release memory";
         if self.end_lease(handle) {
-            return self.let_go();
+            return self.deregister_lingering();
         }
         let Some(owned) = self.owned.remove(&handle) else {
             return Err(Error::new(ErrorKind::Freed, OP).device("verbs"));
@@ -219,14 +222,14 @@ impl Regions {
         self.by_address.remove(&(owned.base.addr(), handle));
         if owned.map.is_some() && owned.len <= LINGER_BYTES {
             self.released.push_back((Instant::now(), owned));
-            return self.let_go();
+            return self.deregister_lingering();
         }
         give_up(owned, OP)
     }
 
     /// Deregisters released memory that has lingered long enough, or that exceeds the limits.
-    pub(crate) fn let_go(&mut self) -> Result<()> {
-        self.lent.let_go(LINGER);
+    pub(crate) fn deregister_lingering(&mut self) -> Result<()> {
+        self.lent.deregister_lingering(LINGER);
         let mut bytes: usize = self.released.iter().map(|(_, o)| o.len).sum();
         while let Some((since, _)) = self.released.front() {
             if bytes <= LINGER_BYTES && self.released.len() <= LINGER_REGIONS && since.elapsed() < LINGER {
@@ -328,9 +331,9 @@ impl Regions {
     ) -> Result<&'a Import> {
         let checked = || {
             let import = checks::region(found, peer, place.region, operation)?;
-            // A released region of this rank is detected without asking the HCA.
+            // A released region of this rank is detected without a request to the HCA.
             if peer == self.me && !self.owned.contains_key(&import.number) {
-                return Err(Error::new(ErrorKind::BadKey, operation).peer(peer).cause("it was released"));
+                return Err(Error::new(ErrorKind::BadKey, operation).peer(peer).cause("the region was released"));
             }
             checks::range(import, Range { offset: place.offset, len }, operation).map(|()| import)
         };

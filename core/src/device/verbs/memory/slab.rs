@@ -10,7 +10,6 @@ use crate::device::verbs::sys::queue::Piece;
 use crate::device::verbs::sys::{Domain, Memory, Rights};
 
 /// Zeroed pages and their registration, which is dropped first.
-#[derive(Debug)]
 pub(crate) struct Slab {
     memory: Memory,
     map: MmapRaw,

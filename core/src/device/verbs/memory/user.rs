@@ -1,8 +1,9 @@
 #![allow(unsafe_code)]
 //! Memory of the program that the HCA accesses in place (zcopy). It is registered when first needed, and stays
-//! registered for later transfers ([`super::cache`]) as long as its pages do not change ([`watch`](crate::device::watch)).
+//! registered for later transfers ([`super::cache`]) as long as its pages do not change
+//! ([`watch`](crate::device::watch)).
 //!
-//! `userfaultfd` reports memory that the program frees, unmaps, moves or gives back, before the address can be used
+//! `userfaultfd` reports memory that the program frees, unmaps, moves or discards, before the address can be used
 //! again. Memory that it cannot watch (files, shared mappings on some kernels, all memory where `userfaultfd` is not
 //! allowed) is registered for one operation at a time. An HCA with on-demand paging follows the page tables by itself:
 //! its registrations are cached too, and need neither pinning nor watching.
@@ -26,7 +27,7 @@ use crate::stats::{Kind, Stats};
 /// Maximum gap in bytes that is pinned to save a further registration: a registration costs about as much as pinning
 /// sixteen pages.
 const GAP: usize = 64 << 10;
-/// Maximum length of a piece; the length field has 32 bits.
+/// Maximum length of a segment; the length field has 32 bits.
 const MAX_PIECE_BYTES: usize = 1 << 30;
 
 /// Registrations that an operation holds until it is complete.
@@ -46,7 +47,6 @@ pub(crate) fn on_demand(general: u64, reliable: u32) -> bool {
 }
 
 /// Registered memory of the program.
-#[derive(Debug)]
 pub(crate) struct UserMemory {
     cache: Cache<Memory>,
     domain: Arc<Domain>,
@@ -62,7 +62,7 @@ impl UserMemory {
         Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, watch: None, limited: false }
     }
 
-    /// Forgets registrations of memory that the program has given up.
+    /// Drops registrations of memory that the program has freed.
     fn settle(&mut self) {
         if let Some(Ok(watch)) = &self.watch {
             let cache = &mut self.cache;
@@ -82,7 +82,7 @@ impl UserMemory {
         blocks.iter().map(|b| if b.len == 0 { Some(0) } else { key(b) }).collect()
     }
 
-    /// Returns pieces for the blocks, if all of them are already registered.
+    /// Returns segments for the blocks, if all of them are already registered.
     pub(crate) fn find(
         &mut self,
         blocks: &[Block],
@@ -94,7 +94,7 @@ impl UserMemory {
         Some((cut(blocks.iter().zip(keys)), leases))
     }
 
-    /// Returns pieces for the blocks; registers blocks that are not registered.
+    /// Returns segments for the blocks; registers blocks that are not registered.
     ///
     /// # Safety
     /// The blocks are valid as long as the leases are held, and no code assumes exclusive access to memory that the HCA
@@ -129,7 +129,7 @@ impl UserMemory {
     fn failed(&mut self, len: usize, e: io::Error) -> Error {
         let error = registration("register a buffer", len, e);
         if error.kind() == ErrorKind::Limit && !std::mem::replace(&mut self.limited, true) {
-            tracing::warn!("{error}: such buffers are copied from now on, which is slower");
+            tracing::warn!("buffers of this kind are copied from now on, which is slower: {error}");
         }
         error
     }
@@ -196,7 +196,7 @@ impl UserMemory {
             let base = std::ptr::with_exposed_provenance_mut(group.start);
             // SAFETY: by the contract.
             match unsafe { Memory::register(&self.domain, base, group.len(), rights) } {
-                // Cached registrations may have used up the limit of locked memory.
+                // Cached registrations may have used up the process's limit of locked memory.
                 Err(e) if e.raw_os_error() == Some(libc::ENOMEM) && self.cache.evict() => {}
                 made => {
                     if made.is_ok() {
@@ -218,7 +218,7 @@ fn hold(leases: &mut Leases, memory: Rc<Memory>) -> u32 {
     key
 }
 
-/// Converts blocks and their keys to pieces of at most [`MAX_PIECE_BYTES`] bytes.
+/// Converts blocks and their keys to segments of at most [`MAX_PIECE_BYTES`] bytes.
 fn cut<'a>(blocks: impl Iterator<Item = (&'a Block, u32)>) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(blocks.size_hint().0);
     for (block, key) in blocks {

@@ -1,4 +1,4 @@
-//! The data that ranks exchange before they open a port: the ports that each could open, with their GIDs.
+//! The data that ranks exchange before they open a port: the ports that each rank could open, with their GIDs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ impl Candidate {
         }
     }
 
-    /// Whether the address does not tell which other addresses it reaches.
+    /// Whether the address does not determine which other addresses it reaches.
     pub(super) fn is_guess(&self) -> bool {
         self.scope() == Scope::Link || self.subnet.is_none()
     }
@@ -108,12 +108,12 @@ pub(super) struct PortsOfRank {
     pub(super) host: String,
     /// Whether `FARSIDE_VERBS_DEVICE` names the device. If so, the user is assumed to know which ranks it reaches.
     pub(super) named: bool,
-    /// Why there are no candidates.
+    /// The reason why there are no candidates.
     pub(super) lacks: String,
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// Reads a peer's text, without control characters, which would affect a terminal.
+/// Parses a peer's text, and removes control characters, which would affect a terminal.
 fn text(r: &mut Reader<'_>) -> Option<String> {
     Some(String::from_utf8_lossy(r.bytes()?).replace(char::is_control, "?"))
 }
@@ -207,7 +207,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn ports_come_back_as_they_were(
+        fn ports_round_trip(
             candidates in prop::collection::vec(any_candidate(), 0..5),
             (named, lacks) in (any::<bool>(), "[ -~]{0,80}"),
         ) {

@@ -2,15 +2,15 @@
 //! agree.
 //!
 //! Two GIDs of one kind and address family reach each other if they are in one subnet, or if the interfaces of both
-//! have routes to the other (RoCE v2 only: routers between InfiniBand subnets are not known here, and two fabrics that
-//! both kept the default prefix look alike). An address that two machines have, and one of the loopback interface,
-//! reaches only its own machine. A link-local address, or one whose subnet is unknown, is guessed to reach all
-//! addresses of its kind.
+//! have routes to the other (RoCE v2 only: ranks do not know routers between InfiniBand subnets, and two fabrics that
+//! both kept the default prefix cannot be distinguished). An address that two machines have, or one of the loopback
+//! interface, reaches only its own machine. A link-local address, or one whose subnet is unknown, is assumed to reach
+//! all addresses of its kind.
 //!
-//! Networks are tried in this order: known subnets, the loopback interface, guesses; then those that more ranks have;
-//! then RoCE v2 before v1; then the order of the candidates of the lowest rank that has the network. Each rank takes
-//! its first candidate in the network, or else its first candidate that all reach by routes. Other mixtures of
-//! candidates are not tried for ranks that depend on routes. If nothing connects all ranks by their addresses, ports
+//! Networks are tried in this order: known subnets, the loopback interface, assumptions; then those that more ranks
+//! have; then RoCE v2 before v1; then the order of the candidates of the lowest rank that has the network. Each rank
+//! takes its first candidate in the network, or else its first candidate that all ranks reach by routes. Other mixtures
+//! of candidates are not tried for ranks that depend on routes. If nothing connects all ranks by their addresses, ports
 //! that the settings name are trusted to do so.
 
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ pub(super) struct Choice {
     /// Whether only the settings indicate that the ports reach each other.
     pub(super) trusted: bool,
     /// Describes how the ports reach each other.
-    pub(super) how: String,
+    pub(super) description: String,
 }
 
 /// Properties shared by candidates that reach each other without a router: kind, scope, whether IPv4, subnet if known,
@@ -133,15 +133,15 @@ pub(super) fn choose(ranks: &[PortsOfRank]) -> Result<Choice, String> {
     for trusted in trusts {
         for shared in networks.iter().take(TRIES) {
             if let Some(picks) = connect(ranks, &shared.network, *trusted) {
-                let how = how(ranks, shared, &picks, *trusted);
-                return Ok(Choice { picks, trusted: *trusted, how });
+                let description = description(ranks, shared, &picks, *trusted);
+                return Ok(Choice { picks, trusted: *trusted, description });
             }
         }
     }
     Err(refusal(ranks, networks.first()))
 }
 
-fn how(ranks: &[PortsOfRank], shared: &SharedNetwork<'_>, picks: &[u8], trusted: bool) -> String {
+fn description(ranks: &[PortsOfRank], shared: &SharedNetwork<'_>, picks: &[u8], trusted: bool) -> String {
     let name = shared.first.1.network();
     let is_inside = |(r, pick): &(&PortsOfRank, &u8)| network(r, &r.candidates[usize::from(**pick)]) == shared.network;
     match (ranks.iter().zip(picks).filter(is_inside).count(), ranks.len()) {
@@ -154,7 +154,7 @@ fn how(ranks: &[PortsOfRank], shared: &SharedNetwork<'_>, picks: &[u8], trusted:
     }
 }
 
-/// Lists ranks that lack the most common network, one that has it, and the candidates of each.
+/// Lists ranks that are not in the most common network, one rank that is, and the candidates of each.
 fn refusal(ranks: &[PortsOfRank], best: Option<&SharedNetwork<'_>>) -> String {
     let mut text = "not every rank has a port that reaches all other ranks by its subnet or routes".to_owned();
     let all_have = best.is_some_and(|b| b.ranks == ranks.len());
@@ -214,7 +214,7 @@ mod tests {
             .collect();
         let choice = choose(&ranks).unwrap();
         assert_eq!((choice.picks, choice.trusted), (vec![1, 1, 1], false));
-        assert_eq!(choice.how, "all 3 ranks have RoCE v2, 10.9.0.0/24");
+        assert_eq!(choice.description, "all 3 ranks have RoCE v2, 10.9.0.0/24");
         assert_eq!(picks(&ranks[..1]), [0], "alone: the first");
         // Two devices are common to all ranks; the choice is by name, not by position.
         let both = |i: u8| {
@@ -257,7 +257,7 @@ mod tests {
         ];
         let choice = choose(&ranks).unwrap();
         assert_eq!(choice.picks, [1, 1, 1]);
-        assert_eq!(choice.how, "2 of 3 ranks have RoCE v2, 10.2.0.0/24, and the others have routes to it");
+        assert_eq!(choice.description, "2 of 3 ranks have RoCE v2, 10.2.0.0/24, and the others have routes to it");
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         let named = |m: &str, all: &[Candidate]| PortsOfRank { named: true, ..ports(m, all) };
         let far = [named("1", &[v2("a", "10.1.0.1/24")]), named("2", &[v2("a", "10.2.0.1/24")])];
         let choice = choose(&far).unwrap();
-        assert!(choice.trusted && choice.how.contains("FARSIDE_VERBS_DEVICE"), "{choice:?}");
+        assert!(choice.trusted && choice.description.contains("FARSIDE_VERBS_DEVICE"), "{choice:?}");
         let near = |m: &str, i: u8| named(m, &[v2("a", &format!("10.{i}.0.1/24")), v2("a", &format!("10.9.0.{i}/24"))]);
         assert_eq!(choose(&[near("1", 1), near("2", 2)]).unwrap().picks, [1, 1]);
         assert!(!choose(&[near("1", 1), near("2", 2)]).unwrap().trusted);
@@ -419,7 +419,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_is_reached_reaches(a in any_candidate(), b in any_candidate()) {
+        fn reachability_is_symmetric(a in any_candidate(), b in any_candidate()) {
             meet(a, b);
         }
 
@@ -436,8 +436,8 @@ mod tests {
         #[test]
         fn without_routes_whatever_is_possible_is_found(offers in small_offers(false)) {
             let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { named: false, ..o }).collect();
-            // All ranks are on one machine, so addresses do not collide: which of two colliding addresses yields is not
-            // tested.
+            // All ranks are on one machine, so addresses do not collide: which of two colliding addresses is dropped is
+            // not tested.
             let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { machine: "m".into(), ..o }).collect();
             let possible = every(&offers).iter().any(|picks| all_reach(&offers, picks, false));
             prop_assert_eq!(choose(&offers).is_ok(), possible);

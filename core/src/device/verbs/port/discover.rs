@@ -1,9 +1,8 @@
-//! Discovers the ports and GIDs that this rank can open, and why it cannot open the others.
+//! Discovers the ports and GIDs that this rank can open, and the reasons why it cannot open the others.
 //!
 //! Considers each active port of every device with remote atomics (or of the devices that the settings name), with one
-//! GID per subnet. On Ethernet, RoCE v2 (routed, and UDP to switches) precedes v1, and an IPv4 address precedes a
-//! global IPv6 address; a link-local address is offered only if the port has no others. On InfiniBand it is the port's
-//! first GID.
+//! GID per subnet. On Ethernet, RoCE v2 (routable over UDP/IP) precedes v1, and an IPv4 address precedes a global IPv6
+//! address; a link-local address is offered only if the port has no others. On InfiniBand the port's first GID is used.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -17,18 +16,18 @@ use crate::device::verbs::sys::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
-/// Link layer code of Ethernet, as ports report it.
+/// Link layer code of Ethernet, as reported by ports.
 const ETHERNET: u8 = 2;
 /// Maximum number of candidates of a rank.
 pub(super) const CANDIDATES: usize = 64;
 
-/// The ports that this rank can open, with their devices, which are open.
-#[derive(Debug, Default)]
+/// The ports that this rank can open, with their open devices.
+#[derive(Default)]
 pub(crate) struct LocalPorts {
     pub(super) published: PortsOfRank,
     /// The opened ports, in the order of the candidates.
     pub(super) ports: Vec<Opened>,
-    /// Ports that cannot be opened, and why.
+    /// Ports that cannot be opened, and the reasons.
     refused: Vec<String>,
 }
 
@@ -41,7 +40,10 @@ fn named(setting: &str, rank: u32) -> Result<Option<(String, Option<u8>)>> {
     if setting == "auto" {
         return Ok(None);
     }
-    let bad = || Error::new(ErrorKind::Setting, "read FARSIDE_VERBS_DEVICE").cause(format!("{setting:?}"));
+    let bad = || {
+        Error::new(ErrorKind::Setting, "read FARSIDE_VERBS_DEVICE")
+            .cause(format!("{setting:?} is not a list of NAME or NAME:PORT"))
+    };
     let all: Vec<&str> = setting.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
     let text = *all.get(rank as usize % all.len().max(1)).ok_or_else(bad)?;
     let Some((name, port)) = text.split_once(':') else { return Ok(Some((text.to_owned(), None))) };
@@ -57,7 +59,7 @@ fn by_name(name: &str) -> (String, u64) {
 /// Names of all devices, sorted.
 fn devices() -> Result<Vec<String>> {
     let list = ibverbs::devices().map_err(|e| {
-        unsupported("the kernel offers no RDMA devices to this process")
+        unsupported("this process sees no RDMA devices")
             .source_error(e)
             .remedy("load the drivers (modprobe ib_uverbs and the HCA's), and let this process see /dev/infiniband")
     })?;
@@ -65,17 +67,17 @@ fn devices() -> Result<Vec<String>> {
     names.sort_by_cached_key(|name| by_name(name));
     if names.is_empty() {
         return Err(unsupported("this machine has no RDMA device")
-            .remedy("install an HCA, or make a software device: rdma link add rxe0 type rxe netdev eth0"));
+            .remedy("install an HCA, or create a Soft-RoCE device: rdma link add rxe0 type rxe netdev eth0"));
     }
     Ok(names)
 }
 
-/// Opens a device with remote atomics; returns also its number of ports.
+/// Opens a device with remote atomics; also returns its number of ports.
 fn open(device: &str) -> Result<(Arc<Context>, u8), String> {
     let context = Context::open(device).map_err(|e| e.to_string())?;
     let attributes = context.attributes().map_err(|e| e.to_string())?;
     if attributes.atomic_cap == rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE {
-        return Err("it has no remote atomics, which locks and accumulates need".to_owned());
+        return Err("the device has no remote atomics, which locks and accumulates need".to_owned());
     }
     Ok((context, attributes.phys_port_cnt))
 }
@@ -117,10 +119,10 @@ fn judge(mut gids: Vec<(u8, Candidate)>, set: Option<u8>) -> Vec<(u8, Candidate,
     let mut offered: Vec<(u8, Candidate)> = Vec::new();
     let judged = gids.into_iter().map(|(index, c)| {
         let why_not = match offered.iter().find(|(_, o)| alike(o, &c)) {
-            _ if set.is_some_and(|set| set != index) => Some("FARSIDE_VERBS_GID names another".to_owned()),
-            Some((other, _)) => Some(format!("it is in the same network as GID {other}")),
+            _ if set.is_some_and(|set| set != index) => Some("FARSIDE_VERBS_GID selects another GID".to_owned()),
+            Some((other, _)) => Some(format!("the GID is in the same network as GID {other}")),
             None if c.scope() == Scope::Link && offered.iter().any(|(_, o)| o.scope() == Scope::Network) => {
-                Some("a link-local address, and the port has better ones".to_owned())
+                Some("a link-local GID, and the port has GIDs of wider scope".to_owned())
             }
             None => None,
         };
@@ -145,10 +147,10 @@ fn describe(c: &Candidate) -> String {
 }
 
 impl LocalPorts {
-    /// Opens all devices that `rank` may use. If no port can be opened, that is not an error here.
+    /// Opens all devices that `rank` may use. It is not an error of this call if no port can be opened.
     ///
     /// # Errors
-    /// `Setting`; `Unsupported` where the kernel or the setting offers no device at all.
+    /// `Setting`; `Unsupported` if the kernel or the setting offers no device at all.
     pub(crate) fn find(rank: u32, settings: &Settings) -> Result<Self> {
         let named = named(&settings.verbs_device, rank)?;
         let devices = devices()?;
@@ -161,7 +163,9 @@ impl LocalPorts {
         let interfaces = Interfaces::now();
         for device in &devices {
             let opened = match &named {
-                Some((name, _)) if name != device => Err("FARSIDE_VERBS_DEVICE names another".to_owned()),
+                Some((name, _)) if name != device => {
+                    Err("FARSIDE_VERBS_DEVICE selects another device or port".to_owned())
+                }
                 _ => open(device),
             };
             let (context, ports) = match opened {
@@ -200,7 +204,7 @@ impl LocalPorts {
             let gid = gid(candidate.address);
             let name = format!("{device} port {port} ({link}), GID {gid_index} {}", Ipv6Addr::from(gid));
             let full = (self.ports.len() == CANDIDATES)
-                .then(|| format!("the rank has {CANDIDATES} others already, the maximum"));
+                .then(|| format!("the rank already has {CANDIDATES} candidate ports, the maximum"));
             if let Some(why) = why_not.or(full) {
                 self.refused.push(format!("{name}: {why}"));
                 continue;
@@ -224,7 +228,7 @@ impl LocalPorts {
         unsupported(self.refused.join("; ")).remedy("bring a port up (ibv_devinfo shows their state)")
     }
 
-    /// One line per port and GID: whether it would be used, and why.
+    /// One line per port and GID: whether it would be used, and the reason.
     pub(crate) fn explain(&self) -> Vec<String> {
         let usable = self.ports.iter().zip(&self.published.candidates).enumerate().map(|(i, ((local, _), c))| {
             let routes = c.routes.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ");
@@ -247,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entry_goes_round_by_rank() {
+    fn entry_rotates_by_rank() {
         assert_eq!(named("auto", 3).unwrap(), None);
         assert_eq!(named("rxe0,rxe1", 3).unwrap(), Some(("rxe1".into(), None)));
         assert_eq!(named("mlx5_0:2", 3).unwrap(), Some(("mlx5_0".into(), Some(2))));
@@ -284,8 +288,8 @@ mod tests {
         }
         assert!(offered(&t, Some(9)).0.is_empty());
         let why_not = offered(&t, None).1;
-        let says = |index, word| why_not.iter().any(|(i, why)| *i == index && why.contains(word));
-        assert!(says(1, "link-local") && says(5, "same network as GID 4"), "{why_not:?}");
+        let has_reason = |index, word| why_not.iter().any(|(i, why)| *i == index && why.contains(word));
+        assert!(has_reason(1, "link-local") && has_reason(5, "same network as GID 4"), "{why_not:?}");
         // One GID for each subnet, including that of the loopback interface.
         let subnets = [("127.0.0.1/8", RoceV2), ("10.1.0.1/24", RoceV2), ("10.2.0.1/24", RoceV2), (link, RoceV2)];
         assert_eq!(offered(&subnets, None).0, [1, 2, 0]);

@@ -30,7 +30,7 @@ pub(super) struct LocalPort {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) ethernet: bool,
-    /// Why the port was chosen, for messages.
+    /// The reason why the port was chosen, for messages.
     pub(super) why: String,
 }
 
@@ -51,7 +51,7 @@ fn decide(published: &[Vec<u8>]) -> Decision {
 
 fn write(decision: &Decision) -> Vec<u8> {
     match decision {
-        Ok(c) => Writer::new().u8(u8::from(c.trusted)).bytes(&c.picks).bytes(c.how.as_bytes()),
+        Ok(c) => Writer::new().u8(u8::from(c.trusted)).bytes(&c.picks).bytes(c.description.as_bytes()),
         Err((blamed, why)) => Writer::new().u8(2).u32(blamed.map_or(0, |b| b + 1)).bytes(why.as_bytes()),
     }
     .done()
@@ -62,13 +62,13 @@ fn read(bytes: &[u8]) -> Option<Decision> {
     let text = |r: &mut Reader<'_>| Some(String::from_utf8_lossy(r.bytes()?).into_owned());
     let decision = match r.u8()? {
         2 => Err((r.u32()?.checked_sub(1), text(r)?)),
-        trusted => Ok(Choice { trusted: trusted != 0, picks: r.bytes()?.to_vec(), how: text(r)? }),
+        trusted => Ok(Choice { trusted: trusted != 0, picks: r.bytes()?.to_vec(), description: text(r)? }),
     };
     r.rest().is_empty().then_some(decision)
 }
 
-/// Returns the port that this rank opens, out of `found`. Collective: a rank that found no port takes part too, so that
-/// all ranks get the error.
+/// Returns the port that this rank opens, out of `found`. Collective: a rank that found no port participates too, so
+/// that all ranks get the error.
 ///
 /// # Errors
 /// Its own error for a rank that found no port; `Unsupported` at all ranks if no choice connects them; `Protocol`;
@@ -119,7 +119,7 @@ impl LocalPorts {
         let (mut local, context) = taken.ok_or_else(|| {
             fail(ErrorKind::Protocol).peer(0).cause("rank 0 chose a port that this rank does not have")
         })?;
-        local.why = format!("{}, {}", local.why, choice.how);
+        local.why = format!("{}, {}", local.why, choice.description);
         if choice.trusted {
             tracing::warn!(rank = me, "verbs: {}", local.why);
         }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_without_a_device_has_its_own_error_and_the_others_hear_of_it() {
+    fn rank_without_a_device_has_its_own_error_and_the_others_are_informed() {
         let no_device =
             || Err(Error::new(ErrorKind::Setting, "read FARSIDE_VERBS_DEVICE").cause("no device is called x"));
         let errors = errors(vec![no_device(), no_device(), Ok(LocalPorts::default())]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_those_of_the_ports_and_come_back_as_they_were() {
+    fn decisions_are_those_of_the_ports_and_round_trip() {
         let rank = |i: u8| ports(&i.to_string(), &[candidate("r", GidKind::RoceV2, &format!("10.0.0.{i}/24"), &[])]);
         let apart = ports("9", &[candidate("r", GidKind::RoceV2, "10.1.0.1/24", &[])]);
         let (a, b, c) = (rank(1).write(), rank(2).write(), apart.write());
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn choice_that_there_is_not_is_refused() {
         for picks in [vec![], vec![0], vec![0, 0], vec![0, 7], vec![0, 0, 0]] {
-            let e = take(Ok(Choice { picks, trusted: false, how: String::new() }), 1, 2);
+            let e = take(Ok(Choice { picks, trusted: false, description: String::new() }), 1, 2);
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(0)), "{e}");
         }
     }

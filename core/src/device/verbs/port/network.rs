@@ -4,14 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Maximum number of routes published per interface; an interface with more counts as one with a default route.
+/// Maximum number of routes published per interface; an interface with more routes is treated as one with a default
+/// route.
 pub(super) const ROUTES: usize = 16;
 /// Route flags of `<linux/route.h>`.
 const UP: u32 = 1;
 const REJECT: u32 = 0x200;
 
 /// Addresses and routes of all interfaces, each with the interface's name.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Interfaces {
     addresses: Vec<(String, IpNet)>,
     routes: Vec<(String, IpNet)>,
@@ -40,7 +41,7 @@ impl Interfaces {
         self.addresses.iter().find(|(n, a)| n == name && a.addr() == address).map(|(_, a)| a.trunc())
     }
 
-    /// Destinations that interface `name` has routes to outside its subnet, in the address family of `from`.
+    /// Destinations outside its subnet to which interface `name` has routes, in the address family of `from`.
     pub(super) fn routes(&self, name: &str, from: IpAddr, subnet: Option<IpNet>) -> Vec<IpNet> {
         let is_link = |ip: IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let fits = |net: &IpNet| {

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Reads of many ranges of remote memory into many blocks ([`Ranges::List`](crate::device::Ranges::List)): at least
-//! one request for each range, with the blocks as its scatter list.
+//! Reads of many ranges of remote memory into many blocks ([`Ranges::List`](crate::device::Ranges::List)): at least one
+//! request for each range, with the blocks as its scatter list.
 //!
-//! Zcopy only: memory that is not yet registered is registered, and stays so. For memory that was lent to this rank,
-//! the last request reads the word that tells whether the owner has taken it back
+//! Zcopy only: memory that is not yet registered is registered, and stays registered. For memory that a peer has
+//! exported for this read, the last request reads the word that shows whether the peer has revoked it
 //! ([`lent`](crate::device::verbs::memory::lent)). A queue pair executes reads in posting order (InfiniBand
 //! Architecture Specification, volume 1, 10.8.3.3), so the word is read after the data.
 
@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 const OP: &str = "read blocks of remote memory";
 
-/// Removes the next `len` bytes from `pieces`. The first `done` bytes of the first piece are already taken.
+/// Removes the next `len` bytes from `pieces`. The first `done` bytes of the first segment are already removed.
 fn take(pieces: &mut &[Piece], done: &mut u32, len: usize) -> Vec<Piece> {
     let (mut out, mut left) = (Vec::new(), len);
     while let Some(first) = pieces.first().filter(|_| left > 0) {
@@ -50,7 +50,7 @@ impl Engine {
         let (peer, len) = (request.peer, length(into));
         let sum = ranges.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len));
         if sum != Some(len) {
-            let cause = format!("{len} bytes of blocks, {sum:?} of ranges");
+            let cause = format!("the blocks have {len} bytes, but the ranges {}", sum.unwrap_or(usize::MAX));
             return Err(Error::new(ErrorKind::BadArgument, OP).peer(peer).device("verbs").cause(cause));
         }
         let mut places = Vec::with_capacity(ranges.len());
@@ -62,7 +62,7 @@ impl Engine {
             return Ok(Posted::Busy);
         }
         if len == 0 {
-            self.notify_alone(peer, notice);
+            self.post_notification(peer, notice);
             return Ok(Posted::Done);
         }
         let regions = &self.regions;

@@ -1,4 +1,4 @@
-//! Cuts transfers into requests that the HCA accepts.
+//! Splits transfers into requests that the HCA accepts.
 
 use smallvec::SmallVec;
 
@@ -11,8 +11,8 @@ pub(crate) struct Limits {
     pub(crate) message: usize,
 }
 
-/// Cuts a transfer between consecutive remote bytes and local pieces into requests: for each, its offset from the start
-/// and its pieces.
+/// Splits a transfer between consecutive remote bytes and local segments into requests: for each, its offset from the
+/// start and its segments.
 pub(crate) fn cut(pieces: &[Piece], limits: Limits) -> SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> {
     let mut out: SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> = SmallVec::new();
     let (mut at, mut room) = (0u64, 0usize);
@@ -44,7 +44,7 @@ mod tests {
         Piece { address, len, key: 1 }
     }
 
-    /// Address and length of every piece of every request.
+    /// Address and length of every segment of every request.
     fn lens(parts: &[(u64, SmallVec<[Piece; 2]>)]) -> Vec<(u64, Vec<(u64, u32)>)> {
         parts.iter().map(|(at, p)| (*at, p.iter().map(|p| (p.address, p.len)).collect())).collect()
     }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn piece_goes_on_in_the_next_message() {
+    fn piece_continues_in_the_next_message() {
         let parts = cut(&[piece(0, 6), piece(100, 6)], Limits { pieces: 8, message: 8 });
         assert_eq!(lens(&parts), [(0, vec![(0, 6), (100, 2)]), (8, vec![(102, 4)])]);
         assert!(cut(&[], Limits { pieces: 8, message: 8 }).is_empty());

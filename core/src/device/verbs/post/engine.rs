@@ -10,7 +10,6 @@ use super::cut::Limits;
 use super::lists::SgrsQueues;
 use super::notices::{Notification, SentSlots, definition};
 use super::outcomes::Outcomes;
-use super::packets::PacketsToSelf;
 use super::queue::{Ended, Failure, SendQueue, peer_of};
 use super::request::{Notice, Owner, Request};
 use crate::device::verbs::connect::credits::Credit;
@@ -23,13 +22,12 @@ use crate::device::verbs::sys::queue::Completion;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
-/// Time without progress on a peer's requests after which an empty request makes the HCA look at its queue again.
+/// Time without progress on a peer's requests after which an empty request makes the HCA check its queue again.
 pub(super) const STALLED: Duration = Duration::from_secs(3);
 /// A request that transfers no bytes.
 const EMPTY: Action = Action::Write { address: 0, key: 0 };
 
 /// Fields are dropped in this order: queue pairs before the memory that they use.
-#[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) queues: Vec<Option<SendQueue>>,
     pub(crate) sgrs: SgrsQueues,
@@ -42,13 +40,14 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     /// Address and key of each peer's counter of this rank's packets.
     counters: Vec<(u64, u32)>,
-    pub(crate) to_self: PacketsToSelf,
+    /// Packets of this rank to itself, which bypass the HCA.
+    pub(crate) to_self: VecDeque<Vec<u8>>,
     pub(crate) links: Arc<Links>,
-    /// Whether requests may be waiting for room or for a connection.
+    /// Whether requests may be waiting for queue space or for a connection.
     pub(super) todo: bool,
-    /// Number of staged transfers so far; the next one's number.
+    /// Number of staged transfers so far, which is the number of the next one.
     pub(super) transfers: u64,
-    /// Per peer, the oldest outstanding request, and since when it has been the oldest.
+    /// Per peer, the oldest outstanding request, and the time since which it has been the oldest.
     oldest: Vec<(Option<u64>, Instant)>,
 }
 
@@ -79,7 +78,7 @@ impl Engine {
             window,
             limits,
             counters: vec![(0, 0); ranks],
-            to_self: PacketsToSelf::default(),
+            to_self: VecDeque::new(),
             links: Arc::clone(links),
             todo: false,
             transfers: 0,
@@ -93,7 +92,7 @@ impl Engine {
         self.queues[peer as usize].get_or_insert_with(|| SendQueue::new(peer, capacity))
     }
 
-    /// Why a peer is lost that no other device reaches, if any is.
+    /// The loss of a peer that no other device reaches, if any.
     pub(crate) fn lost(&self) -> Option<&Error> {
         if self.queues.iter().flatten().all(|queue| queue.lost().is_none()) {
             return None;
@@ -118,7 +117,7 @@ impl Engine {
 
     /// Connects to `peer` if the last connection has ended; returns whether the queue is connected now.
     fn connect(&mut self, peer: u32) -> Result<bool> {
-        if !self.queue(peer).is_gone() {
+        if !self.queue(peer).is_disconnected() {
             return Ok(false);
         }
         match self.links.connect(peer)? {
@@ -136,7 +135,7 @@ impl Engine {
     #[inline]
     pub(super) fn post_one(&mut self, peer: u32, action: Action, fill: impl FnOnce(&mut Request)) {
         let scarce = self.out.pool.is_scarce();
-        // SAFETY: the pieces are in bounce buffers and registered memory, which the operation holds until it ends.
+        // SAFETY: the segments are in bounce buffers and registered memory, which the operation holds until it ends.
         if unsafe { self.queue(peer).post(action, fill, scarce) } {
             self.out.stats.add(Kind::Post, 0);
         } else {
@@ -154,8 +153,8 @@ impl Engine {
         });
     }
 
-    /// Prepares the notification of a write that is about to be posted; returns the immediate data, if it travels with
-    /// the write.
+    /// Prepares the notification of a write that is about to be posted; returns the immediate data, if the notification
+    /// is sent with the write.
     pub(super) fn immediate(&mut self, peer: u32, notice: &Notice) -> Option<u32> {
         let cell = (notice.import.number, notice.offset as u64);
         let (defined, immediate) = match self.slots[peer as usize].notify(cell, notice.value) {
@@ -228,7 +227,7 @@ impl Engine {
     /// Posts the notifications of completed operations. A read or an atomic may still be in progress when a later write
     /// arrives, so its notification is posted only after it has completed. A fence in the HCA would do the same, but
     /// can hang Soft-RoCE: a retransmitted request waits at its fence for later requests, or for itself, because their
-    /// shares of the read limit are not returned.
+    /// slots of the read limit are not released.
     #[cold]
     pub(super) fn post_notices(&mut self) {
         for (peer, notice) in std::mem::take(&mut self.out.notices) {
@@ -236,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// Posts requests that waited for room or for a connection.
+    /// Posts requests that waited for queue space or for a connection.
     #[inline]
     pub(crate) fn drive(&mut self) {
         // Called at every turn of a wait, and usually nothing is queued.
@@ -251,7 +250,7 @@ impl Engine {
             let Some(queue) = &mut self.queues[peer as usize] else { continue };
             let connected = match queue {
                 queue if queue.wants_connection() => self.connect(peer).map(drop),
-                // The port tells when it is up.
+                // The agent wakes the rank when the port is up.
                 queue if queue.wants_restart() && !self.links.is_port_down() => {
                     let restarted = queue.restart(self.links.downs());
                     restarted.map_err(|e| e.because(&format!("by {}", self.links.port())))
@@ -277,7 +276,7 @@ impl Engine {
         self.todo = self.queues.iter().flatten().any(has_work) || !self.out.staged.is_empty();
     }
 
-    /// Gives up on a peer: all operations to it fail.
+    /// Declares a peer lost: all operations to it fail.
     #[cold]
     pub(crate) fn lose(&mut self, peer: u32, error: &Error) {
         let mut ended = Vec::new();
@@ -286,7 +285,7 @@ impl Engine {
         self.end_all(peer, ended);
     }
 
-    /// Destroys the queue pairs to a peer that was given up: all operations that have not completed fail.
+    /// Destroys the queue pairs to a lost peer: all operations that have not completed fail.
     #[cold]
     pub(crate) fn destroy(&mut self, peer: u32) {
         let mut ended = Vec::new();
@@ -298,31 +297,32 @@ impl Engine {
     /// Whether work is pending that no completion will announce.
     pub(crate) fn has_work(&self) -> bool {
         !self.out.done.is_empty()
-            || self.to_self.count() > 0
+            || !self.to_self.is_empty()
             || self.can_gather()
             || self.can_stage()
             || self.queues.iter().flatten().any(SendQueue::has_work)
             || self.queues.iter().flatten().any(SendQueue::wants_restart) && !self.links.is_port_down()
     }
 
-    /// Whether every request has ended. Posts a signalled request where no completion would show that.
+    /// Whether every request has ended. Posts a signalled request if no completion would show that.
     pub(crate) fn is_idle(&mut self) -> bool {
         for peer in 0..self.queues.len() {
             if self.queues[peer].as_ref().is_some_and(|q| q.is_silent() && q.room() > 0) {
                 self.post_one(peer as u32, EMPTY, |r| r.signalled = true);
             }
         }
-        self.to_self.count() == 0
+        self.to_self.is_empty()
             && self.out.staged.is_empty()
             && self.sgrs.are_sends_idle()
             && self.queues.iter().flatten().all(|q| q.is_idle() || q.lost().is_some())
     }
 
-    /// Posts an empty write to peers whose requests have made no progress for a while. Soft-RoCE may miss that the read
-    /// limit has room again, and checks its queue when a request is posted; on other HCAs the write is harmless.
+    /// Posts an empty write to peers whose requests have made no progress for a while. Soft-RoCE may fail to notice
+    /// that the read limit allows further reads, and checks its queue when a request is posted; on other HCAs the write
+    /// is harmless.
     ///
-    /// If the port was down meanwhile, the queue pair is started again instead: one of Soft-RoCE that could not send a
-    /// packet neither sends anything more nor says so while an answer to an earlier request is missing.
+    /// If the port was down meanwhile, the queue pair is restarted instead: one of Soft-RoCE that could not send a
+    /// packet neither sends further packets nor reports an error while an answer to an earlier request is missing.
     pub(crate) fn kick_stalled(&mut self) {
         let now = Instant::now();
         let downs = self.links.downs();
@@ -334,7 +334,7 @@ impl Engine {
                 (*oldest, *since) = (queue.oldest(), now);
             } else if oldest.is_some() && now.duration_since(*since) > STALLED {
                 *since = now;
-                tracing::debug!("nothing has moved to rank {peer} for {STALLED:?}");
+                tracing::debug!("no request to rank {peer} has completed for {STALLED:?}");
                 if queue.downs != downs && !self.links.is_port_down() {
                     let queue = self.queue(peer as u32);
                     queue.downs = downs;

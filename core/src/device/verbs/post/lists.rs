@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! Scatter and gather lists: messages of many blocks on both sides, over the SGRS queue pairs of `connect::sgrs`.
 //!
-//! Zcopy: memory that is not yet registered is registered, and stays so (`memory::user`). The n-th gather list posted
-//! at one end is received by the n-th scatter list posted at the other.
+//! Zcopy: memory that is not yet registered is registered, and stays registered (`memory::user`). The nth gather list
+//! posted at one end is received by the nth scatter list posted at the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,18 +41,18 @@ impl List {
 }
 
 /// The lists to and from one peer: the resources that their operations hold, in posting order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct PeerSgrs {
     pair: Option<Arc<SgrsQueuePair>>,
     sends: VecDeque<Held>,
     receives: VecDeque<Held>,
-    /// Why and since when the queue pair is ending.
+    /// The error with which outstanding lists fail while the queue pair is drained, and the time at which that began.
     ending: Option<(Error, Instant)>,
     /// Whether a gather list waits for the peer's confirmation that its queue pair is connected.
     waits: bool,
     /// Number of completed sends.
     sent: u64,
-    /// The value of `sent` and the time when the port went down while sends were outstanding.
+    /// The value of `sent`, and the time when the port went down while sends were outstanding.
     down: Option<(u64, Instant)>,
 }
 
@@ -67,13 +67,12 @@ impl PeerSgrs {
 }
 
 /// The SGRS queue pairs of a rank.
-#[derive(Debug)]
 pub(crate) struct SgrsQueues {
     peers: Vec<Option<Box<PeerSgrs>>>,
     /// Peers on whose SGRS queue pair a list is outstanding.
     active: Vec<u32>,
     limits: Lists,
-    /// How often the port had gone down when lists were last ended for that reason.
+    /// Number of times that the port had gone down when lists were last ended for that reason.
     downs: u32,
 }
 
@@ -94,10 +93,10 @@ impl SgrsQueues {
 }
 
 impl Drop for SgrsQueues {
-    /// The memory that lists use is freed after this, the queue pairs are destroyed later.
+    /// The memory that lists use is freed after this call; the queue pairs are destroyed later.
     fn drop(&mut self) {
         for pair in self.peers.iter().flatten().filter_map(|l| l.pair.as_ref()) {
-            pair.end("the rank has ended");
+            pair.end("the peer has left the job");
         }
     }
 }
@@ -113,10 +112,13 @@ impl Engine {
         let len = length(blocks);
         if blocks.len() > limits.blocks || len > limits.bytes {
             let Lists { blocks: most, bytes } = limits;
-            return bad(format!("{} blocks of {len} bytes, {most} blocks and {bytes} bytes allowed", blocks.len()));
+            return bad(format!(
+                "the list has {} blocks and {len} bytes, but at most {most} blocks and {bytes} bytes are allowed",
+                blocks.len()
+            ));
         }
         if request.notify.is_some() {
-            return bad("a list carries no notification".into());
+            return bad("a list cannot carry a notification".into());
         }
         if let Some(e) = self.queue(peer).lost() {
             return Err(e.again());
@@ -176,7 +178,7 @@ impl Engine {
         Ok(Posted::Pending)
     }
 
-    /// The queue pair for a list, if it can take one now.
+    /// The queue pair for a list, if it can accept one now.
     fn sgrs_queue_pair(&mut self, peer: u32, list: List) -> Result<Option<Arc<SgrsQueuePair>>> {
         let sgrs = self.sgrs.peers[peer as usize].get_or_insert_default();
         if sgrs.pair.as_ref().is_some_and(|p| p.ended().is_some()) && sgrs.is_empty() {
@@ -278,7 +280,7 @@ impl Engine {
         let Some(pair) = sgrs.pair.clone() else { return };
         let is_lost = self.queues[peer as usize].as_ref().is_some_and(|queue| queue.lost().is_some());
         if sgrs.ending.is_none() {
-            tracing::debug!("the connection for lists to rank {peer} has ended: {error}");
+            tracing::debug!("the SGRS connection to rank {peer} has ended: {error}");
             if is_lost {
                 pair.end("the peer is lost");
             } else {
@@ -289,7 +291,8 @@ impl Engine {
     }
 
     /// Ends the SGRS queue pairs on which a message was sent while the port was down: it is unknown whether it has
-    /// arrived, and a queue pair of Soft-RoCE may never report it. `downs`: how often the port has gone down.
+    /// arrived, and a queue pair of Soft-RoCE may never report it. `downs`: number of times that the port has gone
+    /// down.
     pub(super) fn end_sgrs_of_port(&mut self, downs: u32) {
         let (now, is_new) = (Instant::now(), std::mem::replace(&mut self.sgrs.downs, downs) != downs);
         let mut stalled = Vec::new();
@@ -306,8 +309,10 @@ impl Engine {
             return;
         }
         for peer in stalled {
-            let cause =
-                format!("{} was down while a list was sent, which may or may not have arrived", self.links.port());
+            let cause = format!(
+                "{} went down while a list was in transit; the list may or may not have arrived",
+                self.links.port()
+            );
             let e = Error::new(ErrorKind::Aborted, List::Gather.name()).peer(peer).device("verbs").cause(cause);
             self.end_sgrs(peer, e);
         }
@@ -322,7 +327,7 @@ impl Engine {
             let cancelled = lists.filter(|h| matches!(h.owner, Owner::User(id) if which(id))).map(Held::cancel).count();
             self.out.open -= cancelled;
             if cancelled > 0 {
-                let cause = "a list to or from this rank was cancelled, and with it all lists in progress";
+                let cause = "a list between the two ranks was cancelled, which cancels all their lists in progress";
                 self.end_sgrs(
                     peer,
                     Error::new(ErrorKind::Aborted, "post a list").peer(peer).device("verbs").cause(cause),
@@ -354,8 +359,8 @@ fn aborted(list: List, peer: u32, why: &str) -> Error {
     Error::new(ErrorKind::Aborted, list.name())
         .peer(peer)
         .device("verbs")
-        .cause(format!("the connection for lists ended before the list was executed: {why}"))
-        .remedy("look at the first error of a list between the two ranks, on either side")
+        .cause(format!("the SGRS connection ended before the list was executed: {why}"))
+        .remedy("see the first error of a list between the two ranks, on either side")
 }
 
 /// The error of a list whose completion has a failure status.
@@ -367,7 +372,7 @@ fn meaning(c: &Completion, list: List, peer: u32, ended: Option<&str>) -> Error 
             .cause("the peer posted no scatter list for the message within several seconds")
             .remedy("post the scatter list first, or notify the peer when it is posted"),
         (s::IBV_WC_LOC_LEN_ERR, _) if list == List::Scatter => error(ErrorKind::BadArgument)
-            .cause("the message was longer than the scatter list")
+            .cause("the message is longer than the scatter list")
             .remedy("post lists of equal length on both sides"),
         (s::IBV_WC_REM_INV_REQ_ERR, _) => error(ErrorKind::BadArgument)
             .cause("the peer's scatter list is shorter than the message")

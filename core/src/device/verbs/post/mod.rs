@@ -8,7 +8,6 @@ pub(super) mod engine;
 pub(super) mod lists;
 pub(super) mod notices;
 mod outcomes;
-mod packets;
 mod posting;
 mod queue;
 mod request;
@@ -16,5 +15,5 @@ mod staged;
 
 pub(super) use queue::peer_of;
 
-/// Time that a cancelled transfer may take before its connection is ended.
+/// Maximum time of a cancelled transfer before its connection is closed.
 pub(super) const CANCEL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Notifications that travel with a write: the immediate data identifies a signal cell and gives its new value.
+//! Notifications that are sent with a write: the immediate data identifies a signal cell and contains its new value.
 //!
 //! The immediate has 32 bits: a slot, two bits of the mark of the cell's value, and the low 14 bits of its number
 //! ([`crate::device::cell::marked`]). A slot identifies a cell of the target; a packet defines it once, before its
@@ -12,27 +12,26 @@ use crate::wire::{Reader, Writer};
 /// A cell of a peer: its region's number at the peer, and the offset in the region.
 pub(crate) type Cell = (u64, u64);
 
-/// Maximum step that 14 bits express: a quarter of the range, since a value that was written directly may be ahead of
-/// the last one known here.
+/// Maximum step that 14 bits can express: a quarter of the range, since a value that was written directly may be ahead
+/// of the last one known at this rank.
 const STEP: u64 = 1 << 12;
 /// Bits of the number in an immediate.
 const BITS: u32 = 14;
 
-#[derive(Debug)]
 struct Known {
     slot: Option<u16>,
     last: u64,
 }
 
 /// The slots that this rank has defined at one peer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SentSlots {
     cells: FxHashMap<Cell, Known>,
     free: Vec<u16>,
     used: u16,
 }
 
-/// How a cell is set along with a write.
+/// The way in which a cell is set along with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notification {
     /// This immediate sets the cell.
@@ -88,7 +87,7 @@ impl SentSlots {
         }
     }
 
-    /// Forgets the cells of a region.
+    /// Drops the cells of a region.
     pub(crate) fn forget(&mut self, region: u64) {
         let free = &mut self.free;
         self.cells.retain(|(number, _), known| {
@@ -101,10 +100,10 @@ impl SentSlots {
 }
 
 /// The slots that peers have defined at this rank, by source and slot.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct KnownSlots {
     cells: FxHashMap<(u32, u16), Cell>,
-    /// Sources whose notifications take no effect any more.
+    /// Sources whose notifications no longer have an effect.
     closed: FxHashSet<u32>,
 }
 
@@ -124,7 +123,7 @@ impl KnownSlots {
         }
     }
 
-    /// Ignores notifications of `source` from now on, also those that have arrived and were not polled.
+    /// Ignores notifications of `source` from now on, including those that have arrived and were not polled.
     pub(crate) fn close(&mut self, source: u32) {
         self.closed.insert(source);
         self.cells.retain(|(of, _), _| *of != source);
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_a_forgotten_region_are_used_again() {
+    fn slots_of_a_dropped_region_are_reused() {
         let mut sent = SentSlots::default();
         assert!(matches!(sent.notify((1, 0), 1), Notification::Define(1, _)));
         sent.forget(1);

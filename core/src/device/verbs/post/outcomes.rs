@@ -12,8 +12,7 @@ use crate::device::verbs::sys::qp::Action;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
 
-/// A transfer through bounce buffers, piece after piece, that is not complete.
-#[derive(Debug)]
+/// A transfer through bounce buffers, segment after segment, that is not complete.
 pub(crate) struct Staged {
     pub(super) number: u64,
     /// Id of the user's operation.
@@ -23,16 +22,15 @@ pub(crate) struct Staged {
     pub(super) action: Action,
     /// The remaining local blocks.
     pub(super) blocks: VecDeque<Block>,
-    /// Maximum length of a piece.
-    pub(super) most: usize,
-    /// Pieces outstanding.
+    /// Maximum length of a segment.
+    pub(super) max_segment: usize,
+    /// Number of segments outstanding.
     pub(super) open: usize,
     pub(super) error: Option<Error>,
     pub(super) notice: Option<Notice>,
 }
 
-/// Work to be done when operations end.
-#[derive(Debug)]
+/// The consequences of operations that end.
 pub(crate) struct Outcomes {
     pub(crate) pool: Pool,
     pub(crate) credits: Vec<Credit>,
@@ -70,7 +68,7 @@ impl Outcomes {
                 match expected {
                     None => taken = Some(word),
                     Some(expected) if expected == word => {}
-                    Some(_) => result = Err(taken_back(peer)),
+                    Some(_) => result = Err(revoked(peer)),
                 }
             }
             held.into.clear();
@@ -116,7 +114,7 @@ impl Outcomes {
         self.end_user(staged.id, staged.error.map_or(Ok(()), Err));
     }
 
-    /// Whether the rest of an operation need not be executed.
+    /// Whether the remaining requests of an operation need not be executed.
     pub(crate) fn is_over(&self, owner: Owner) -> bool {
         match owner {
             Owner::Cancelled => true,
@@ -127,9 +125,9 @@ impl Outcomes {
 }
 
 #[cold]
-fn taken_back(peer: u32) -> Error {
+fn revoked(peer: u32) -> Error {
     Error::new(ErrorKind::Aborted, "read blocks of remote memory")
         .peer(peer)
         .device("verbs")
-        .cause("the owner has taken back the memory that it had lent")
+        .cause("the peer has already released the memory that it exported for this transfer")
 }

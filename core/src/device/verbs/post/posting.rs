@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Converts operations of the device interface into requests to the HCA.
 //!
-//! Short: bytes up to the inline limit travel in the request. Zcopy: registered memory is used in place by gather and
+//! Short: bytes up to the inline limit are part of the request. Zcopy: registered memory is used in place by gather and
 //! scatter lists; this includes memory of the user that was registered for an earlier operation or is longer than 64
 //! KiB. Bcopy: other memory is copied through a bounce buffer; longer memory that cannot be registered is copied
 //! through several ([`super::staged`]).
@@ -23,7 +23,11 @@ use crate::device::verbs::sys::qp::Action;
 use crate::device::verbs::sys::queue::Piece;
 use crate::device::{Block, Change, Operation, Place, Posted, Range, Ranges, Transfer, Update, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::copy;
 use crate::stats::Kind;
+
+/// Maximum number of packets of this rank to itself that wait for its next poll.
+const MAX_TO_SELF: usize = 64;
 
 /// The memory through which the HCA accesses the bytes of a transfer.
 enum Local {
@@ -60,7 +64,7 @@ impl Engine {
                     let len = packet.len();
                     if len > PACKET {
                         let e = Error::new(ErrorKind::BadArgument, "send a packet").peer(peer).device("verbs");
-                        return Err(e.cause(format!("{len} bytes, {PACKET} allowed")));
+                        return Err(e.cause(format!("the packet has {len} bytes, but at most {PACKET} are allowed")));
                     }
                     packet.with_parts(|header, body| self.send(peer, header, body))
                 }
@@ -117,7 +121,7 @@ impl Engine {
                 let (address, key) = reach()?;
                 Action::FetchAdd { address, key, add }
             }
-            Change::Swap { expected, desired } if len == 8 => {
+            Change::CompareSwap { expected, desired } if len == 8 => {
                 let (address, key) = reach()?;
                 Action::CompareSwap { address, key, expected, desired }
             }
@@ -138,12 +142,12 @@ impl Engine {
             return Ok(Posted::Busy);
         }
         self.post_signal(peer, signal);
-        self.notify_alone(peer, notice);
+        self.post_notification(peer, notice);
         Ok(Posted::Done)
     }
 
     /// Posts a notification as a separate message.
-    pub(super) fn notify_alone(&mut self, peer: u32, notice: Option<Notice>) {
+    pub(super) fn post_notification(&mut self, peer: u32, notice: Option<Notice>) {
         if let Some(notice) = notice {
             self.post_signal(peer, &notice);
             self.out.stats.add(Kind::Signal, 8);
@@ -191,8 +195,14 @@ impl Engine {
     unsafe fn send(&mut self, peer: u32, header: &[u8], body: &[Block]) -> Result<Posted> {
         let len = header.len() + length(body);
         if peer == self.links.me {
+            if self.to_self.len() == MAX_TO_SELF {
+                return Ok(Posted::Busy);
+            }
+            let mut bytes = Vec::with_capacity(len);
             // SAFETY: by the contract.
-            return Ok(if unsafe { self.to_self.send(header, body) } { Posted::Done } else { Posted::Busy });
+            unsafe { copy::gather(header, body, &mut bytes) };
+            self.to_self.push_back(bytes);
+            return Ok(Posted::Done);
         }
         if self.ready(peer)?.is_none() || !self.has_credit(peer) {
             return Ok(Posted::Busy);
@@ -211,7 +221,7 @@ impl Engine {
             }
             bounce = Some((self.out.pool.piece(&chunk, 0, len), chunk));
         }
-        // Relaxed: this rank alone writes the count.
+        // Relaxed: only this rank writes the count.
         let taken = self.regions.taken(peer).load(Ordering::Relaxed);
         self.post_one(peer, Action::Send, |r| {
             r.immediate = Some(credits::advertise(taken));
@@ -257,7 +267,7 @@ impl Engine {
             from.iter().for_each(|b| unsafe { r.append(b) });
             (r.held.owner, r.signalled, r.immediate) = (Owner::User(request.id), true, immediate);
         });
-        self.notify_alone(request.peer, notice.filter(|_| immediate.is_none()));
+        self.post_notification(request.peer, notice.filter(|_| immediate.is_none()));
         Ok(Posted::Pending)
     }
 
@@ -279,7 +289,7 @@ impl Engine {
             return Ok(Posted::Busy);
         }
         if len == 0 {
-            self.notify_alone(peer, notice);
+            self.post_notification(peer, notice);
             return Ok(Posted::Done);
         }
         let mut held = Held { owner: Owner::User(request.id), ..Held::default() };
@@ -323,7 +333,7 @@ impl Engine {
             (None, None)
         };
         self.post_all(peer, parts.into_iter().map(|(at, pieces)| (action.behind(at), pieces)), held, immediate);
-        self.notify_alone(peer, alone);
+        self.post_notification(peer, alone);
         Ok(Posted::Pending)
     }
 
@@ -349,7 +359,7 @@ impl Engine {
         }
     }
 
-    /// How the HCA reaches the bytes of local blocks.
+    /// The way in which the HCA accesses the bytes of local blocks.
     ///
     /// # Safety
     /// The blocks are valid until the operation is complete or cancelled.

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! The send queue to one peer: requests that the HCA has, in order, and behind them the backlog that waits for room.
+//! The send queue to one peer: requests that the HCA has, in order, followed by the backlog that waits for free slots.
 //!
 //! Most requests are signalled, since a caller waits for each. Signals and packets are not, except one per quarter of
-//! the queue, whose completion frees their slots. When a request fails, its status tells what is known of it and of the
-//! requests behind it ([`Fate`]). Requests that the peer has not executed are posted again on a new connection.
+//! the queue, whose completion frees their slots. When a request fails, its status determines what is known about it
+//! and the following requests ([`Fate`]). Requests that the peer has not executed are posted again on a new connection.
 //! Requests that it may have executed are posted again on the same queue pair, from the first unacknowledged packet on,
 //! so that the peer executes nothing twice.
 
@@ -27,49 +27,48 @@ const PAUSE_MOST: Duration = Duration::from_secs(1);
 const RESTARTS: u32 = 10;
 
 /// Restarts of a queue pair without a request acknowledged in between.
-#[derive(Debug)]
 struct Restarts {
     count: u32,
     /// Number of the first packet.
     at: u32,
     due: Instant,
-    /// Why the queue pair has failed.
+    /// The reason why the queue pair has failed.
     why: Error,
 }
 
 /// Context of a failure.
 pub(crate) struct Failure<'a> {
-    /// Whether the rest of an owner's operation need not be executed.
+    /// Whether the remaining requests of an owner's operation need not be executed.
     pub(crate) is_over: &'a dyn Fn(Owner) -> bool,
     /// Whether the port was down while requests were outstanding.
     pub(crate) port_was_down: &'a dyn Fn() -> bool,
 }
 
 /// Requests to one peer.
-#[derive(Debug)]
 pub(crate) struct SendQueue<Q = Requester> {
     peer: u32,
     qp: Option<Q>,
     capacity: usize,
     /// Number of the next request.
     next: u64,
-    /// In order: requests that failed and are posted again (`again`), requests posted to the HCA (`posted`), the backlog.
+    /// In order: requests that failed and are posted again (`to_repost`), requests posted to the HCA (`posted`), and the
+    /// backlog.
     requests: Ring,
-    again: usize,
+    to_repost: usize,
     posted: usize,
     unsignalled: usize,
     /// Numbers of the first packet that is not acknowledged, and of the packet after the last one posted.
     acknowledged: u32,
     end: u32,
-    /// What becomes of this connection, once a request has failed. While it is [`Fate::Unknown`] and all is drained, the
-    /// queue pair waits to be started again.
+    /// The fate of this connection, once a request has failed. While it is [`Fate::Unknown`] and all requests are
+    /// drained, the queue pair waits to be restarted.
     ending: Option<Fate>,
     restarts: Option<Restarts>,
-    /// How often the port had gone down when the queue pair was started.
+    /// Number of times that the port had gone down when the queue pair was started.
     pub(crate) downs: u32,
     /// Error of an earlier request of the operation to which the first request belongs.
     failed: Option<Error>,
-    /// Why the HCA has permanently refused a request. Nothing more is posted.
+    /// The reason why the HCA has permanently refused a request. No further requests are posted.
     refused: Option<Error>,
     lost: Option<Error>,
 }
@@ -78,7 +77,7 @@ pub(crate) struct SendQueue<Q = Requester> {
 const COUNT: u32 = 40;
 const NUMBER: u64 = (1 << COUNT) - 1;
 
-/// The peer that a completion id belongs to.
+/// The peer to which a completion id belongs.
 pub(crate) fn peer_of(id: u64) -> usize {
     (id >> COUNT) as usize
 }
@@ -91,7 +90,7 @@ impl<Q: Sends> SendQueue<Q> {
             capacity,
             next: 0,
             requests: Ring::default(),
-            again: 0,
+            to_repost: 0,
             posted: 0,
             unsignalled: 0,
             acknowledged: 0,
@@ -112,7 +111,7 @@ impl<Q: Sends> SendQueue<Q> {
 
     #[inline]
     fn backlog(&self) -> usize {
-        self.requests.len() - self.posted - self.again
+        self.requests.len() - self.posted - self.to_repost
     }
 
     /// Whether requests wait to be posted.
@@ -121,7 +120,7 @@ impl<Q: Sends> SendQueue<Q> {
     }
 
     /// Whether there is no connection, not even one that is still draining.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn is_disconnected(&self) -> bool {
         self.qp.is_none()
     }
 
@@ -141,10 +140,10 @@ impl<Q: Sends> SendQueue<Q> {
         self.ending == Some(Fate::Unknown) && self.posted == 0 && self.lost.is_none()
     }
 
-    /// Starts the queue pair again, if it is time for that; the requests that have failed become backlog.
+    /// Restarts the queue pair, if the restart is due; the failed requests become backlog.
     ///
     /// # Errors
-    /// Why the queue pair has failed, if it fails again and again.
+    /// The reason why the queue pair has failed, if it fails repeatedly.
     #[cold]
     pub(crate) fn restart(&mut self, downs: u32) -> Result<()> {
         let (Some(qp), Some(restarts)) = (&self.qp, &mut self.restarts) else { return Ok(()) };
@@ -158,22 +157,29 @@ impl<Q: Sends> SendQueue<Q> {
         restarts.count += 1;
         restarts.due = now + (PAUSE * (1 << (restarts.count - 1))).min(PAUSE_MOST);
         if let Err(e) = qp.restart(self.acknowledged) {
-            tracing::debug!("the queue pair to rank {} cannot be started yet: {e}", self.peer);
+            tracing::debug!("the queue pair to rank {} cannot be restarted yet: {e}", self.peer);
             return Ok(());
         }
-        tracing::debug!("the queue pair to rank {} starts again, with {} requests", self.peer, self.again);
-        (self.end, self.ending, self.again, self.unsignalled) = (self.acknowledged, None, 0, 0);
+        tracing::debug!(
+            "the queue pair to rank {} is restarted and {} requests are posted again",
+            self.peer,
+            self.to_repost
+        );
+        (self.end, self.ending, self.to_repost, self.unsignalled) = (self.acknowledged, None, 0, 0);
         self.downs = downs;
         Ok(())
     }
 
-    /// Ends the queue pair, which makes no progress though its port is up again; it is then started again.
+    /// Moves the queue pair to the error state, since it makes no progress although its port is up again; it is then
+    /// restarted.
     #[cold]
     pub(crate) fn interrupt(&mut self) {
         if let Some(qp) = self.qp.as_ref().filter(|_| self.is_connected() && self.posted > 0) {
             match qp.fail() {
-                Ok(()) => tracing::debug!("the queue pair to rank {} is interrupted", self.peer),
-                Err(e) => tracing::warn!("a queue pair to rank {} was not ended: {e}", self.peer),
+                Ok(()) => tracing::debug!("the stalled queue pair to rank {} is moved to the error state", self.peer),
+                Err(e) => {
+                    tracing::warn!("the queue pair to rank {} could not be moved to the error state: {e}", self.peer)
+                }
             }
         }
     }
@@ -183,14 +189,14 @@ impl<Q: Sends> SendQueue<Q> {
         self.qp.as_ref().map_or(0, Q::inline)
     }
 
-    /// Free slots for new requests; 0 while a backlog exists.
+    /// Number of free slots for new requests; 0 while a backlog exists.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         if self.is_connected() && self.backlog() == 0 { self.capacity - self.posted } else { 0 }
     }
 
-    /// Whether an operation of this many requests can be accepted now, with room for its notification. An operation
-    /// longer than half of the queue is accepted when half of it is free; its rest joins the backlog.
+    /// Whether an operation of this many requests can be accepted now, with a slot for its notification. An operation
+    /// longer than half of the queue is accepted when half of it is free; its remaining requests join the backlog.
     pub(crate) fn has_room(&self, requests: usize) -> bool {
         self.room() >= 2 + requests.min(self.capacity / 2)
     }
@@ -207,7 +213,7 @@ impl<Q: Sends> SendQueue<Q> {
 
     /// Whether all outstanding requests are unsignalled, so that only a further request would show their completion.
     pub(crate) fn is_silent(&self) -> bool {
-        self.posted > 0 && self.requests.iter().skip(self.again).take(self.posted).all(|r| !r.signalled)
+        self.posted > 0 && self.requests.iter().skip(self.to_repost).take(self.posted).all(|r| !r.signalled)
     }
 
     /// Whether the HCA may still access memory of a cancelled operation.
@@ -215,12 +221,12 @@ impl<Q: Sends> SendQueue<Q> {
         self.requests.iter().any(|r| r.held.owner == Owner::Cancelled && r.held.zcopy)
     }
 
-    /// Why the peer cannot be reached.
+    /// The reason why the peer cannot be reached.
     pub(crate) fn lost(&self) -> Option<&Error> {
         self.lost.as_ref()
     }
 
-    /// Gives up on the peer: the HCA drops the outstanding requests, and all operations fail.
+    /// Declares the peer lost: the HCA drops the outstanding requests, and all operations fail.
     pub(crate) fn lose(&mut self, error: Error, ended: &mut Vec<Ended>) {
         if self.lost.is_some() {
             return;
@@ -228,7 +234,7 @@ impl<Q: Sends> SendQueue<Q> {
         self.lost = Some(error);
         if let Some(qp) = &self.qp {
             if let Err(e) = qp.fail() {
-                tracing::warn!("a queue pair to rank {} was not ended: {e}", self.peer);
+                tracing::warn!("the queue pair to rank {} could not be moved to the error state: {e}", self.peer);
             }
             self.ending.get_or_insert(Fate::Lost);
             if self.posted == 0 {
@@ -238,8 +244,8 @@ impl<Q: Sends> SendQueue<Q> {
         self.fail_backlog(ended);
     }
 
-    /// Destroys the queue pair to a peer that was given up, even if completions of outstanding requests have not come.
-    /// The HCA no longer accesses their memory, and all operations fail.
+    /// Destroys the queue pair to a lost peer, even if completions of outstanding requests have not arrived. The HCA no
+    /// longer accesses their memory, and all operations fail.
     pub(crate) fn destroy(&mut self, ended: &mut Vec<Ended>) {
         if self.lost.is_some() && self.qp.is_some() {
             self.posted = 0;
@@ -260,11 +266,11 @@ impl<Q: Sends> SendQueue<Q> {
         at_once && unsafe { self.post_next(scarce) }
     }
 
-    /// Posts the first request of the backlog on a connected queue; returns whether the HCA took it. The request is
+    /// Posts the first request of the backlog on a connected queue; returns whether the HCA accepted it. The request is
     /// signalled if bounce buffers are `scarce`.
     ///
     /// # Safety
-    /// The memory of pieces stays registered and mapped until the request has ended.
+    /// The memory of segments stays registered and mapped until the request has ended.
     #[inline(always)]
     unsafe fn post_next(&mut self, scarce: bool) -> bool {
         let id = u64::from(self.peer) << COUNT | self.next;
@@ -286,7 +292,7 @@ impl<Q: Sends> SendQueue<Q> {
         true
     }
 
-    /// Handles a request that the HCA has not taken: `ENOMEM` means that the queue is full, any other code is
+    /// Handles a request that the HCA has not accepted: `ENOMEM` means that the queue is full, any other code is
     /// permanent.
     #[cold]
     fn not_taken(&mut self, code: i32) {
@@ -296,7 +302,8 @@ impl<Q: Sends> SendQueue<Q> {
         }
     }
 
-    /// Takes the reason for which the HCA has permanently refused a request, if any; the caller gives up on the peer.
+    /// Returns the reason for which the HCA has permanently refused a request, if any; the caller declares the peer
+    /// lost.
     pub(crate) fn refused(&mut self) -> Option<Error> {
         self.refused.take()
     }
@@ -321,14 +328,14 @@ impl<Q: Sends> SendQueue<Q> {
         self.posted - before
     }
 
-    /// Whether `c` belongs to a successful request on a connection without failures. [`pop`](Self::pop) then takes out
+    /// Whether `c` belongs to a successful request on a connection without failures. [`pop`](Self::pop) then removes
     /// the completed requests.
     #[inline]
     pub(crate) fn is_success(&self, c: &Completion) -> bool {
         c.status == 0 && self.ending.is_none() && self.failed.is_none()
     }
 
-    /// Takes out the oldest outstanding request if its number is at most `id`: a completion covers all requests before
+    /// Removes the oldest outstanding request if its number is at most `id`: a completion covers all requests before
     /// its own. The caller takes the request's resources from the returned reference.
     #[inline]
     pub(crate) fn pop(&mut self, id: u64) -> Option<&mut Request> {
@@ -357,12 +364,12 @@ impl<Q: Sends> SendQueue<Q> {
 
     fn end_oldest(&mut self, c: &Completion, is_earlier: bool, ended: &mut Vec<Ended>, failure: &Failure<'_>) {
         self.posted -= 1;
-        let Request { action, end, held: Held { owner, .. }, .. } = *self.requests.get(self.again);
+        let Request { action, end, held: Held { owner, .. }, .. } = *self.requests.get(self.to_repost);
         if c.status == 0 || (is_earlier && self.ending.is_none()) {
-            if self.again == 0 {
+            if self.to_repost == 0 {
                 self.acknowledged = end;
             }
-            return self.end(self.again, Ok(()), ended);
+            return self.end(self.to_repost, Ok(()), ended);
         }
         let (error, fate) = explain(c.status, c.vendor, action.name(), self.peer);
         let is_first = self.ending.is_none();
@@ -375,17 +382,17 @@ impl<Q: Sends> SendQueue<Q> {
             _ => !is_first && self.failed.is_none() && !(failure.is_over)(owner),
         };
         if is_kept {
-            self.again += 1;
+            self.to_repost += 1;
             return;
         }
         let error = match &self.lost {
             Some(lost) if !is_first => lost.again(),
             _ => error,
         };
-        self.end(self.again, Err(error), ended);
+        self.end(self.to_repost, Err(error), ended);
     }
 
-    /// Decides what becomes of the connection whose first request has failed.
+    /// Decides the fate of the connection whose first request has failed.
     fn fail(&mut self, error: &Error, fate: Fate, failure: &Failure<'_>) {
         let fate = match fate {
             Fate::Silent if (failure.port_was_down)() => Fate::Unknown,
@@ -396,7 +403,7 @@ impl<Q: Sends> SendQueue<Q> {
         self.ending = Some(fate);
         match fate {
             Fate::Lost | Fate::Silent => {
-                // Whatever the request's own error is, the others fail because the peer is out of reach.
+                // Whatever the first request's own error is, the others fail because the peer cannot be reached.
                 let lost = || Error::new(ErrorKind::PeerLost, error.operation()).peer(self.peer).device("verbs");
                 self.lost.get_or_insert_with(|| match error.kind() {
                     ErrorKind::PeerLost => error.again(),
@@ -425,13 +432,13 @@ impl<Q: Sends> SendQueue<Q> {
         ended.push((request.held, result));
     }
 
-    /// Handles the end of a drained connection: requests that were not executed become backlog again. If the queue pair is
-    /// to be started again, it waits for that.
+    /// Handles the end of a drained connection: requests that were not executed become backlog again. If the queue pair
+    /// is to be restarted, they wait for that.
     fn wind_up(&mut self, ended: &mut Vec<Ended>) {
         if self.wants_restart() {
             return;
         }
-        (self.qp, self.ending, self.again) = (None, None, 0);
+        (self.qp, self.ending, self.to_repost) = (None, None, 0);
         self.fail_backlog(ended);
     }
 
@@ -445,8 +452,8 @@ impl<Q: Sends> SendQueue<Q> {
         }
     }
 
-    /// Cancels the operations whose owners `which` chooses; their requests that are not posted end. Returns how many
-    /// complete operations of the user were cancelled.
+    /// Cancels the operations whose owners `which` selects; their unposted requests end. Returns how many complete
+    /// operations of the user were cancelled.
     pub(crate) fn cancel(&mut self, which: &dyn Fn(Owner) -> bool, ended: &mut Vec<Ended>) -> usize {
         let (mut count, mut first) = (0, 0);
         for i in 0..self.requests.len() {
@@ -467,18 +474,18 @@ impl<Q: Sends> SendQueue<Q> {
             }
             first = i + 1;
         }
-        // Requests that the HCA has, or that are to be repeated as they were.
-        let first = if self.ending == Some(Fate::Unknown) { 0 } else { self.again };
-        let last = self.again + self.posted;
+        // Requests that the HCA has, or that are to be repeated unchanged.
+        let first = if self.ending == Some(Fate::Unknown) { 0 } else { self.to_repost };
+        let last = self.to_repost + self.posted;
         for i in (0..self.requests.len()).rev() {
             if (first..last).contains(&i) || self.requests.get(i).held.owner != Owner::Cancelled {
                 continue;
             }
             let Some(mut request) = self.requests.remove(i) else { continue };
-            self.again -= usize::from(i < self.again);
+            self.to_repost -= usize::from(i < self.to_repost);
             if first < last {
                 // The HCA may still use that memory for an earlier request of the same operation.
-                let last = self.requests.get_mut(self.again + self.posted - 1);
+                let last = self.requests.get_mut(self.to_repost + self.posted - 1);
                 last.held.leases.extend(request.held.leases.drain(..));
             }
             let error = Error::new(ErrorKind::Aborted, "post a work request").cause("the request was cancelled");
@@ -497,7 +504,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue whose requests are all posted: for each its owner, and whether more of its operation follow.
+    /// A queue whose requests are all posted: for each its owner, and whether further requests of its operation follow.
     fn queue(requests: &[(Owner, bool)]) -> SendQueue {
         let mut queue = SendQueue::new(3, 64);
         for (owner, more) in requests {
@@ -542,7 +549,7 @@ mod tests {
         assert_eq!(fail(&mut q, 1, s::IBV_WC_WR_FLUSH_ERR), [(Owner::Nobody, Some(ErrorKind::BadKey))]);
         assert_eq!(fail(&mut q, 2, s::IBV_WC_WR_FLUSH_ERR), [(USER, Some(ErrorKind::BadKey))]);
         assert_eq!(fail(&mut q, 3, s::IBV_WC_WR_FLUSH_ERR), [], "not executed: posted again");
-        assert!(q.is_waiting() && q.is_gone() && q.lost().is_none() && q.failed.is_none());
+        assert!(q.is_waiting() && q.is_disconnected() && q.lost().is_none() && q.failed.is_none());
     }
 
     #[test]

@@ -25,18 +25,18 @@ pub(crate) enum Owner {
     /// No owner: a packet, a signal, or a part of an operation that a later request completes.
     #[default]
     Nobody,
-    /// No longer an owner: the user has cancelled the operation.
+    /// The operation had an owner, but the user has cancelled it.
     Cancelled,
     /// The caller of `post`, by its id.
     User(u64),
     /// The credits for packets to the peer, whose counter the request reads.
     Credit,
-    /// The staged transfer of this number; the request transfers one of its pieces.
+    /// The staged transfer of this number; the request transfers one of its segments.
     Piece(u64),
 }
 
 /// The resources that an operation holds until its last request is complete.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Held {
     pub(crate) owner: Owner,
     /// The bounce buffer (bcopy).
@@ -54,7 +54,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Cancels the operation: this rank no longer touches the user's memory.
+    /// Cancels the operation: this rank no longer accesses the user's memory.
     pub(crate) fn cancel(&mut self) {
         self.owner = Owner::Cancelled;
         self.into.clear();
@@ -63,11 +63,10 @@ impl Held {
 }
 
 /// A work request.
-#[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) action: Action,
     pub(crate) pieces: SmallVec<[Piece; 2]>,
-    /// Inline bytes, used instead of pieces.
+    /// Inline bytes, used instead of segments.
     pub(crate) inline: SmallVec<[u8; 32]>,
     pub(crate) immediate: Option<u32>,
     pub(crate) signalled: bool,
@@ -93,8 +92,8 @@ impl Request {
         }
     }
 
-    /// Resets an ended request to a new one. The allocations for pieces and inline bytes are reused; it holds no
-    /// resources.
+    /// Resets an ended request to a new one. The allocations for segments and inline bytes are reused; the request
+    /// holds no resources.
     #[inline]
     fn renew(&mut self, action: Action) {
         self.action = action;
@@ -113,13 +112,13 @@ impl Request {
         if self.inline.is_empty() { self.pieces.iter().map(|p| p.len as usize).sum() } else { self.inline.len() }
     }
 
-    /// The inline bytes as a piece.
+    /// The inline bytes as a segment.
     #[inline]
     pub(crate) fn inline_piece(&self) -> Piece {
         Piece { address: self.inline.as_ptr().addr() as u64, len: self.inline.len() as u32, key: 0 }
     }
 
-    /// The request with number `id`, for the HCA.
+    /// The request with number `id`, in the form for the HCA.
     #[inline]
     pub(crate) fn order<'a>(&'a self, id: u64, inline_piece: &'a Piece) -> Order<'a> {
         let inline = !self.inline.is_empty();
@@ -133,7 +132,7 @@ impl Request {
         }
     }
 
-    /// Appends bytes to the inline bytes. Memory that others may write is read by the word.
+    /// Appends bytes to the inline bytes. Memory that other code may write is read word by word.
     ///
     /// # Safety
     /// The block is valid for reads.
@@ -143,7 +142,7 @@ impl Request {
         if block.len > self.inline.capacity() - at {
             self.inline.reserve(block.len);
         }
-        // SAFETY: there is room for the block behind the `at` bytes, all of which are written before they count.
+        // SAFETY: there is space for the block after the `at` bytes, all of which are written before they count.
         unsafe {
             copy::load(block.base, self.inline.as_mut_ptr().add(at), block.len);
             self.inline.set_len(at + block.len);
@@ -153,7 +152,7 @@ impl Request {
 
 /// A queue of requests. A later request is built in place in a slot that was used before, because moving a request
 /// costs more than building it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Ring {
     places: Vec<Request>,
     first: usize,
@@ -183,7 +182,7 @@ impl Ring {
         &mut self.places[at]
     }
 
-    /// A slot behind the last request, in which the caller builds a request.
+    /// A slot after the last request, in which the caller builds a request.
     #[inline(always)]
     pub(crate) fn grow(&mut self, action: Action) -> &mut Request {
         if self.len == self.places.len() {

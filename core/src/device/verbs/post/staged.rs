@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Transfers of memory that the limit of locked memory does not allow to register: they go through bounce buffers,
-//! piece after piece (bcopy). Each piece is a request whose owner is the transfer ([`Owner::Piece`]).
+//! Transfers of memory that cannot be registered because of the limit of locked memory: they go through bounce buffers,
+//! segment after segment (bcopy). Each segment is a request whose owner is the transfer ([`Owner::Piece`]).
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ impl Engine {
             peer: request.peer,
             action,
             blocks: blocks.iter().filter(|b| b.len > 0).copied().collect(),
-            most: MAX_CHUNK.min(self.limits.message),
+            max_segment: MAX_CHUNK.min(self.limits.message),
             open: 0,
             error: None,
             notice,
@@ -59,7 +59,7 @@ impl Engine {
         Posted::Pending
     }
 
-    /// Posts pieces as far as bounce buffers and send queues have room.
+    /// Posts segments as far as there are bounce buffers and queue slots.
     pub(super) fn drive_staged(&mut self) {
         for _ in 0..self.out.staged.len() {
             let Some(mut staged) = self.out.staged.pop_front() else { return };
@@ -67,7 +67,7 @@ impl Engine {
             let number = staged.number;
             self.out.staged.push_back(staged);
             if let Err(e) = result {
-                // This counts as a piece that could not be posted.
+                // This counts as a segment that could not be posted.
                 self.out.staged.back_mut().into_iter().for_each(|s| s.open += 1);
                 self.out.end_piece(number, Err(e));
             }
@@ -79,8 +79,8 @@ impl Engine {
             if self.ready(staged.peer)?.is_none_or(|q| q.room() == 0) {
                 return Ok(());
             }
-            let Some(chunk) = self.out.pool.take(staged.most) else { return Ok(()) };
-            let blocks = take(&mut staged.blocks, staged.most);
+            let Some(chunk) = self.out.pool.take(staged.max_segment) else { return Ok(()) };
+            let blocks = take(&mut staged.blocks, staged.max_segment);
             let len = blocks.iter().map(|b| b.len).sum::<usize>();
             let piece = self.out.pool.piece(&chunk, 0, len);
             let action = staged.action;
@@ -103,7 +103,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a piece can be posted now.
+    /// Whether a segment can be posted now.
     pub(super) fn can_stage(&self) -> bool {
         self.out.staged.iter().any(|s| !s.blocks.is_empty()) && self.out.pool.has_largest()
     }

@@ -4,8 +4,8 @@
 //! The `ibverbs` crate finds devices (`super::port`), but it does not expose its raw objects, and wraps neither RDMA
 //! writes, reads and atomics, nor shared receive queues, completion channels, datagram queue pairs, ports other than 1,
 //! or registration of existing memory; this module does. Both crates link the same shared `libibverbs.so.1` (neither
-//! builds or embeds its own), so a device that one has found by name is opened by name through the other, and no
-//! pointer passes from one crate's types to the other's.
+//! builds or embeds its own), so a device that one crate has found is opened by name through the other, and no pointer
+//! passes from one crate's types to the other's.
 //!
 //! Child objects keep their parents alive (`Arc`), so that objects are destroyed in order.
 
@@ -69,7 +69,7 @@ pub(super) struct Context {
     raw: *mut ibv_context,
 }
 
-/// Asynchronous events of the device that matter to this rank.
+/// Asynchronous events of the device that this rank handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AsyncEvent {
     /// The device no longer works.
@@ -89,7 +89,7 @@ fn meaning(kind: ibv_event_type, port: i32, text: String) -> AsyncEvent {
         IBV_EVENT_DEVICE_FATAL | IBV_EVENT_CQ_ERR | IBV_EVENT_SRQ_ERR => AsyncEvent::Fatal(text),
         IBV_EVENT_PORT_ERR => AsyncEvent::PortDown(port as u8),
         IBV_EVENT_PORT_ACTIVE => AsyncEvent::PortUp(port as u8),
-        // Errors of queue pairs also come as completions, with more detail.
+        // Errors of queue pairs are also reported as completions, with more detail.
         _ => AsyncEvent::Other(text),
     }
 }
@@ -193,7 +193,6 @@ fn clone(kind: &ibv_event_type) -> ibv_event_type {
 owned!(Context, ibv_close_device);
 
 /// A protection domain.
-#[derive(Debug)]
 pub(super) struct Domain {
     raw: *mut ibv_pd,
     _context: Arc<Context>,
@@ -219,7 +218,7 @@ const REMOTE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
 pub(super) enum Rights {
     /// The HCA reads the memory: sources of sends and writes.
     Source,
-    /// Peers read the memory: it is lent to them.
+    /// Peers read the memory: it is exported to them.
     Lent,
     /// The HCA reads and writes the memory for this rank: results, receives.
     Local,
@@ -232,7 +231,6 @@ pub(super) enum Rights {
 }
 
 /// A registration of memory with the HCA.
-#[derive(Debug)]
 pub(super) struct Memory {
     raw: *mut ibv_mr,
     _domain: Arc<Domain>,
@@ -321,7 +319,6 @@ impl Path {
 }
 
 /// An address handle: the destination of datagrams to a peer.
-#[derive(Debug)]
 pub(super) struct Handle {
     raw: *mut ibv_ah,
     _domain: Arc<Domain>,
@@ -343,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_that_end_everything_and_those_of_ports_are_told_apart() {
+    fn fatal_events_and_port_events_are_distinguished() {
         let m = |kind| meaning(kind, 2, "text".into());
         assert_eq!(m(ibv_event_type::IBV_EVENT_DEVICE_FATAL), AsyncEvent::Fatal("text".into()));
         assert_eq!(m(ibv_event_type::IBV_EVENT_CQ_ERR), AsyncEvent::Fatal("text".into()));

@@ -19,7 +19,7 @@ use super::queue::{Completions, Piece, SharedReceives};
 use super::{Domain, Handle, Path, REMOTE, check, made, owned};
 
 /// The objects from which the queue pairs of a rank are built.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) domain: Arc<Domain>,
     pub(crate) sends: Arc<Completions>,
@@ -32,7 +32,7 @@ pub(crate) struct Parts {
 pub(crate) struct Sizes {
     pub(crate) sends: u32,
     pub(crate) receives: u32,
-    /// Maximum pieces of one request and of one receive.
+    /// Maximum number of segments of one request and of one receive.
     pub(crate) pieces: u32,
     pub(crate) scatter: u32,
     pub(crate) inline: u32,
@@ -50,11 +50,11 @@ pub(crate) struct Tuning {
 
 /// RNR timer of a receiver without buffers, encoded: 0.64 ms between two tries.
 const RNR_TIMER: u8 = 12;
-/// 7 retries forever: a rank that computes for long is slow but not lost. Lost peers are detected in other ways.
+/// The value 7 stands for retries without a limit: a rank that computes for long is slow but not lost. Lost peers are
+/// detected in other ways.
 const RNR_RETRIES: u8 = 7;
 
 /// A queue pair in any state.
-#[derive(Debug)]
 pub(crate) struct Pair {
     raw: *mut ibv_qp,
     inline: u32,
@@ -173,7 +173,7 @@ impl Pair {
     pub(super) unsafe fn send(&self, order: &Order<'_>) -> i32 {
         if order.pieces.len() > TYPICAL_PIECES {
             // SAFETY: the same contract.
-            return unsafe { self.send_many(order) };
+            return unsafe { self.send_chain(order) };
         }
         let mut pieces: [MaybeUninit<ibv_sge>; TYPICAL_PIECES] = [const { MaybeUninit::uninit() }; TYPICAL_PIECES];
         for (place, piece) in pieces.iter_mut().zip(order.pieces) {
@@ -186,7 +186,7 @@ impl Pair {
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
     #[inline(never)]
-    unsafe fn send_many(&self, order: &Order<'_>) -> i32 {
+    unsafe fn send_chain(&self, order: &Order<'_>) -> i32 {
         let mut pieces: SmallVec<[ibv_sge; MAX_PIECES]> = order.pieces.iter().map(|p| p.raw()).collect();
         // SAFETY: all pieces are initialized; the memory by the contract.
         unsafe { self.send_pieces(order, pieces.as_mut_ptr()) }
@@ -221,7 +221,7 @@ pub(super) fn attributes(state: ibv_qp_state::Type) -> ibv_qp_attr {
 
 owned!(Pair, ibv_destroy_qp);
 
-/// Gives a queue pair type the methods common to all.
+/// Implements the methods that are common to all queue pair types.
 macro_rules! is_a_pair {
     ($($name:ident.$field:tt),*) => {
         $(impl std::ops::Deref for $name {
@@ -236,7 +236,6 @@ is_a_pair!(Fresh.0, Responder.0, Requester.pair, Datagram.pair);
 pub(super) use is_a_pair;
 
 /// A reliable queue pair that is not connected.
-#[derive(Debug)]
 pub(crate) struct Fresh(Pair);
 
 impl Fresh {
@@ -263,7 +262,6 @@ impl Fresh {
 }
 
 /// A queue pair that serves a peer's requests.
-#[derive(Debug)]
 pub(crate) struct Responder(Pair);
 
 /// The operation of a work request.
@@ -310,12 +308,11 @@ pub(crate) struct Order<'a> {
     pub(crate) signalled: bool,
 }
 
-/// Typical and maximum number of pieces of a request.
+/// Typical and maximum number of segments of a request.
 const TYPICAL_PIECES: usize = 2;
 const MAX_PIECES: usize = 64;
 
 /// A queue pair that sends requests.
-#[derive(Debug)]
 pub(crate) struct Requester {
     pair: Pair,
     /// Number of the peer's queue pair, and of the first packet.
@@ -349,10 +346,10 @@ pub(crate) trait Sends {
     /// Moves the queue pair to the error state ([`Pair::fail`]).
     fn fail(&self) -> io::Result<()>;
     /// Restarts the queue pair, all of whose requests have completed or failed. Its next packet has number `psn`, that
-    /// of the first unacknowledged packet. The peer's queue pair knows this one by its number, which stays the same,
-    /// and handles packets that it has received before as repetitions: it executes no write, send or atomic again, and
-    /// answers as it did before (InfiniBand Architecture Specification, volume 1, 9.7.5.1). So the same requests must
-    /// follow in the same order.
+    /// of the first unacknowledged packet. The peer's queue pair identifies this one by its number, which stays the
+    /// same, and handles packets that it has received before as repetitions: it executes no write, send or atomic
+    /// again, and answers as it did before (InfiniBand Architecture Specification, volume 1, 9.7.5.1). So the same
+    /// requests must follow in the same order.
     fn restart(&self, psn: u32) -> io::Result<()>;
 }
 
@@ -422,7 +419,6 @@ fn fill(wr: &mut ibv_send_wr, order: &Order<'_>) {
 }
 
 /// A datagram queue pair.
-#[derive(Debug)]
 pub(crate) struct Datagram {
     pair: Pair,
     pkey_index: u16,

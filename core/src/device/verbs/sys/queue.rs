@@ -17,7 +17,6 @@ use rdma_sys::{
 use super::{Context, Domain, check, made, nonblocking, owned};
 
 /// A completion channel: readable when an armed queue has a completion.
-#[derive(Debug)]
 pub(crate) struct Channel {
     raw: *mut ibv_comp_channel,
     context: Arc<Context>,
@@ -37,7 +36,7 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
     }
 
-    /// Takes and acknowledges an event, if there is one.
+    /// Reads and acknowledges an event, if there is one.
     pub(crate) fn event(&self) -> Option<Fired> {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: live words; the queue of an event is alive, since its destruction waits until the event is
@@ -53,7 +52,6 @@ impl Channel {
 }
 
 /// The event of an armed queue that has received a completion and is no longer armed.
-#[derive(Debug)]
 pub(crate) struct Fired(*mut ibv_cq);
 
 owned!(Channel, ibv_destroy_comp_channel);
@@ -74,7 +72,6 @@ pub(crate) struct Completion {
 pub(crate) const BATCH: usize = 16;
 
 /// A completion queue.
-#[derive(Debug)]
 pub(crate) struct Completions {
     pub(super) raw: *mut ibv_cq,
     /// Accessed only by the thread that sleeps on the channel; atomic only to make the type `Sync`.
@@ -98,7 +95,7 @@ impl Completions {
         unsafe {
             let n = ibv_poll_cq(self.raw, BATCH as i32, first);
             if n < 0 {
-                return Err(io::Error::other("the completion queue is broken"));
+                return Err(io::Error::other("polling the completion queue failed"));
             }
             for i in 0..n as usize {
                 let w = &*first.add(i);
@@ -117,7 +114,7 @@ impl Completions {
         }
     }
 
-    /// Requests an event on the channel for the next completion, unless a requested event is still to come.
+    /// Requests an event on the channel for the next completion, unless a requested event is still outstanding.
     pub(crate) fn arm(&self) -> io::Result<()> {
         // Relaxed: only the one thread that arms the queue and takes the events accesses it, here and in `note`; no
         // other memory depends on it.
@@ -157,7 +154,6 @@ impl Piece {
 }
 
 /// Receive buffers shared by all queue pairs of a rank.
-#[derive(Debug)]
 pub(crate) struct SharedReceives {
     pub(super) raw: *mut ibv_srq,
     _domain: Arc<Domain>,

@@ -10,19 +10,18 @@ use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, is_a_pair};
 use super::queue::{Channel, Completions, Piece};
 use super::{Domain, Path};
 
-/// A sender whose peer has posted no list tries again after 0.33 s, six times.
+/// RNR timer, encoded: a sender whose peer has posted no list retries after 0.33 s, six times.
 const RNR_TIMER: u8 = 30;
 const RNR_RETRIES: u8 = 6;
 
 /// A queue pair that is, or will be, connected to an SGRS queue pair of the peer.
-#[derive(Debug)]
 pub(crate) struct SgrsQueuePair {
     pair: Pair,
     pub(crate) completions: Arc<Completions>,
     pub(crate) psn: u32,
     /// Whether the peer's queue pair is connected too, so that messages will be received.
     confirmed: AtomicBool,
-    /// Why the queue pair was ended.
+    /// The reason why the queue pair was ended.
     ended: OnceLock<String>,
 }
 
@@ -73,7 +72,7 @@ impl SgrsQueuePair {
         if self.ended.set(why.to_owned()).is_ok()
             && let Err(e) = self.pair.fail()
         {
-            tracing::warn!("a queue pair for lists was not ended: {e}");
+            tracing::warn!("an SGRS queue pair could not be moved to the error state: {e}");
         }
     }
 

@@ -28,8 +28,9 @@ struct Sent {
     end: u32,
 }
 
-/// Requests and the peer's queue pair of one connection; the contents that the peer has executed, on all connections.
-#[derive(Debug, Default)]
+/// The requests and the peer's queue pair of one connection, and the contents that the peer has executed, on all
+/// connections.
+#[derive(Default)]
 struct State {
     sent: Vec<Sent>,
     next: u32,
@@ -62,7 +63,6 @@ impl State {
     }
 }
 
-#[derive(Debug)]
 struct Model(Rc<RefCell<State>>);
 
 impl Sends for Model {
@@ -99,7 +99,7 @@ impl Sends for Model {
     }
 }
 
-/// A send queue, its connection, and the results of the requests by their contents.
+/// A send queue, its connection, and the results of the requests, by their contents.
 struct Bench {
     queue: SendQueue<Model>,
     state: Rc<RefCell<State>>,
@@ -128,7 +128,7 @@ impl Bench {
         unsafe { self.queue.flush(false) };
     }
 
-    /// Posts a request of `len` bytes; `more`: the next one belongs to the same operation.
+    /// Posts a request of `len` bytes; `more`: the next request belongs to the same operation.
     fn post(&mut self, len: usize, more: bool) {
         let content = self.posted;
         self.posted += 1;
@@ -237,7 +237,7 @@ fn every_status_at_every_request_whatever_has_arrived_loses_and_doubles_nothing(
                     }
                     _ => {
                         assert_eq!(bench.queue.lost().map(Error::kind), Some(ErrorKind::PeerLost), "{text}");
-                        assert!(bench.queue.is_gone() && bench.queue.is_idle(), "{text}");
+                        assert!(bench.queue.is_disconnected() && bench.queue.is_idle(), "{text}");
                         let expected: Vec<_> = (0..LENS.len()).map(|i| (i as u64, i < at)).collect();
                         assert_eq!(bench.results, expected, "{text}");
                     }
@@ -321,7 +321,7 @@ fn queue_pair_that_never_starts_again_is_given_up_with_its_first_reason() {
     assert!(why.kind() == ErrorKind::PeerLost && why.to_string().contains("LOC_QP_OP_ERR"), "{why}");
     let mut ended = Vec::new();
     bench.queue.lose(why, &mut ended);
-    assert!(ended.len() == 1 && bench.queue.is_idle() && bench.queue.is_gone());
+    assert!(ended.len() == 1 && bench.queue.is_idle() && bench.queue.is_disconnected());
 }
 
 #[test]

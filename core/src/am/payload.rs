@@ -9,9 +9,9 @@ use crate::memory::copy;
 /// Data that arrived with the header of its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
-    /// These bytes.
+    /// The bytes, contiguous in memory.
     Bytes(&'a [u8]),
-    /// The bytes of a packet behind the first ones.
+    /// The bytes of a packet after the given number of leading ones.
     Unread(&'a Unread<'a>, usize),
 }
 
