@@ -176,8 +176,8 @@ impl RouteDevice {
     /// Records a signal that was posted to a peer with which this rank has several devices in common.
     pub(super) fn has_signalled(&self, pair: &RefCell<Pair>, device: u8, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
-        pair.borrow_mut().keep_signal(device, at, value);
-        self.requests.add_evidence(peer, Evidence::Signal(at, value));
+        pair.borrow_mut().keep_signal(device, at, value, None);
+        self.requests.add_evidence(peer, Evidence::Signal(at, value), u64::MAX);
     }
 
     /// Records a notification of a request, and drops the stored signals of its cell with lower values: posted after
@@ -188,7 +188,7 @@ impl RouteDevice {
             let (number, _) = unmarked(value);
             pair.borrow_mut().drop_signals(|cell, kept| cell == at && unmarked(kept).0 <= number);
         }
-        self.requests.add_evidence(peer, Evidence::Signal(at, value));
+        self.requests.add_evidence(peer, Evidence::Signal(at, value), u64::MAX);
     }
 
     /// Posts a packet to a peer with which this rank has several devices in common.
@@ -318,7 +318,8 @@ impl RouteDevice {
             // A device may notify the peer before the data of a read has arrived; the completion does not prove that
             // the notification has arrived.
             if let (false, None, Some((at, value))) = (repeat.transfer.write, tracked.notify, repeat.notify) {
-                pair.keep_signal(tracked.devices.trailing_zeros() as u8, at, value);
+                let device = tracked.devices.trailing_zeros() as u8;
+                pair.keep_signal(device, at, value, Some(repeat.order));
             }
         }
     }
@@ -536,7 +537,7 @@ impl RouteDevice {
     fn repeat_signals(&self, peer: u32) -> Result<Progress> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(Progress::Done) };
         loop {
-            let Some(signal) = pair.borrow_mut().next_signal(peer) else { return Ok(Progress::Done) };
+            let Some((signal, since)) = pair.borrow_mut().next_signal(peer) else { return Ok(Progress::Done) };
             let Ok(Found { device, handle: region, .. }) = self.find(peer, signal.at.region, None) else {
                 pair.borrow_mut().drop_signals(|at, _| at.region == signal.at.region);
                 continue;
@@ -552,7 +553,8 @@ impl RouteDevice {
             }
             pair.borrow_mut().advance_signal(device);
             posted?;
-            self.requests.add_evidence(peer, Evidence::Signal(signal.at, signal.value));
+            // The peer may have seen this value before a write that the job posted after it was repeated.
+            self.requests.add_evidence(peer, Evidence::Signal(signal.at, signal.value), since);
         }
     }
 

@@ -291,7 +291,7 @@ impl RouteDevice {
                 (Some(Notification { signal, .. }), _) => self.has_notified(&signal),
                 (None, Operation::Signal { .. }) => {}
                 (None, _) if is_write || is_read => {}
-                (None, _) => self.requests.add_evidence(peer, Evidence::Atomic),
+                (None, _) => self.requests.add_evidence(peer, Evidence::Atomic, u64::MAX),
             }
         }
         Ok(posted)

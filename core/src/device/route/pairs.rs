@@ -92,7 +92,10 @@ impl StoredPackets {
 /// A signal that may have to be set again.
 #[derive(Clone, Copy, Debug)]
 struct Set {
+    /// Its number among the requests to the peer when it was set last.
     order: u64,
+    /// Its number when the job posted it, which does not change when it is set again.
+    since: u64,
     device: u8,
     at: Place,
     value: u64,
@@ -335,12 +338,13 @@ impl Pair {
         }
     }
 
-    /// Stores a signal that was posted.
-    pub(super) fn keep_signal(&mut self, device: u8, at: Place, value: u64) {
+    /// Stores a signal that was posted, as part of the request of this number if it is not one of its own.
+    pub(super) fn keep_signal(&mut self, device: u8, at: Place, value: u64, part_of: Option<u64>) {
         if !self.has_spare() {
             return;
         }
         let order = self.next_order();
+        let since = part_of.unwrap_or(order);
         if self.signals.len() >= MANY_SIGNALS {
             let mut seen = rustc_hash::FxHashSet::default();
             let mut latest: Vec<Set> = self.signals.drain(..).rev().collect();
@@ -348,7 +352,7 @@ impl Pair {
             self.signals.extend(latest.into_iter().rev());
         }
         let (packets, sent) = (self.packets, self.kept.sent());
-        self.signals.push_back(Set { order, device, at, value, packets, sent });
+        self.signals.push_back(Set { order, since, device, at, value, packets, sent });
     }
 
     /// Drops signals that have arrived, since a later request on the same device is complete.
@@ -367,11 +371,12 @@ impl Pair {
         self.signals.retain(|set| !is_dropped(set.at, set.value));
     }
 
-    /// The signal that is set again next. Earlier values of the same cell are dropped.
-    pub(super) fn next_signal(&mut self, peer: u32) -> Option<Signal> {
-        while let Some(Set { at, value, .. }) = self.signals.get(self.next_signal).copied() {
+    /// The signal that is set again next, and the number of the request that set it first. Earlier values of the same cell
+    /// are dropped.
+    pub(super) fn next_signal(&mut self, peer: u32) -> Option<(Signal, u64)> {
+        while let Some(Set { at, value, since, .. }) = self.signals.get(self.next_signal).copied() {
             if !self.signals.range(self.next_signal + 1..).any(|later| later.at == at) {
-                return Some(Signal { peer, at, value });
+                return Some((Signal { peer, at, value }, since));
             }
             self.signals.remove(self.next_signal);
         }
@@ -508,16 +513,16 @@ mod tests {
         let again = |arrived| {
             let mut pair = Pair::new(0b111, 0);
             for offset in 0..3 {
-                pair.keep_signal(0, at(offset), 1);
+                pair.keep_signal(0, at(offset), 1, None);
                 add(&mut pair.kept, &[0; 8]);
             }
-            pair.keep_signal(2, at(3), 1);
+            pair.keep_signal(2, at(3), 1, None);
             pair.leave(0, &why);
             pair.has_announced(0b1);
             pair.receive_left(0b1, arrived);
             assert!(pair.settle());
             let mut again = Vec::new();
-            while let Some(Signal { at, .. }) = pair.next_signal(1) {
+            while let Some((Signal { at, .. }, _)) = pair.next_signal(1) {
                 again.push(at.offset);
                 pair.advance_signal(1);
             }
@@ -531,12 +536,12 @@ mod tests {
         let mut pair = Pair::new(0b11, 0);
         let at = |offset| Place { region: 1, offset };
         for (offset, value) in [(0, 1), (8, 2), (0, 3), (16, 4)] {
-            pair.keep_signal(0, at(offset), value);
+            pair.keep_signal(0, at(offset), value, None);
         }
         let order = pair.next_order();
-        pair.keep_signal(0, at(8), 5);
+        pair.keep_signal(0, at(8), 5, None);
         let mut again = Vec::new();
-        while let Some(Signal { at, value, .. }) = pair.next_signal(1) {
+        while let Some((Signal { at, value, .. }, _)) = pair.next_signal(1) {
             again.push((at.offset, value));
             pair.advance_signal(0);
         }
@@ -550,9 +555,9 @@ mod tests {
         assert_eq!(pair.signals.len(), 3);
         pair.completed(0b1, later);
         assert!(pair.signals.is_empty());
-        pair.keep_signal(0, at(0), 6);
+        pair.keep_signal(0, at(0), 6, None);
         for value in 0..2000 {
-            pair.keep_signal(0, at(24), value);
+            pair.keep_signal(0, at(24), value, None);
         }
         assert!(pair.signals.len() <= MANY_SIGNALS + 1);
         let (number, cell) = (pair.signals.len(), at(24));

@@ -179,14 +179,15 @@ impl Requests {
         self.tracked.borrow().get(id & !TRACKED).map(|request| request.peer)
     }
 
-    /// Records a request to `peer` whose effect proves the arrival of the writes posted before it.
-    pub(super) fn add_evidence(&self, peer: u32, evidence: Evidence) {
+    /// Records a request to `peer` whose effect proves the arrival of the writes with lower numbers than `before`.
+    pub(super) fn add_evidence(&self, peer: u32, evidence: Evidence, before: u64) {
         if !self.has_open() || self.writes.borrow().is_empty() {
             return;
         }
         let mut tracked = self.tracked.borrow_mut();
         for request in tracked.iter_mut().filter(|request| request.peer == peer && request.is_write) {
             if let Some(repeat) = &mut request.repeat
+                && repeat.order < before
                 && matches!(repeat.evidence, Evidence::Nothing)
             {
                 repeat.evidence = evidence;

@@ -503,6 +503,16 @@ proptest! {
     }
 }
 
+/// An old signal that is set again says nothing about a later write that was repeated before it.
+#[test]
+fn signal_that_is_set_again_is_no_evidence_of_later_writes() {
+    let first = Plan { after: 4, delivered: 0, notice: 0, cutter: 0 };
+    let second = Plan { after: 1, delivered: 2, notice: 0, cutter: 1 };
+    for seed in (0..500).chain([15_098_364_666_003_816_772]) {
+        exchange(&[first, second, NEVER], &[1, 2, 3], seed);
+    }
+}
+
 #[test]
 fn atomics_in_progress_end_with_a_clear_error() {
     let unknown = |after| exchange(&[Plan { after, delivered: 2, notice: 3, cutter: 0 }, NEVER], &[1, 2], 5);
