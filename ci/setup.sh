@@ -76,6 +76,9 @@ need_verbs() {
     need has_libibverbs libibverbs-dev has_librdmacm librdmacm-dev
 }
 
+# What depends on gfortran is left out without it; as root it is installed if it can be.
+want_fortran() { [ "$(id -u)" != 0 ] || [ -n "${FARSIDE_FC:-}" ] || (need gfortran gfortran) || true; }
+
 need_cargo() {
     command -v cargo >/dev/null 2>&1 || {
         [ -x "$HOME/.cargo/bin/cargo" ] && export PATH="$HOME/.cargo/bin:$PATH"

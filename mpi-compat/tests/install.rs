@@ -75,6 +75,11 @@ fn the_wrappers_say_what_they_run() {
     assert_eq!(run("mpicc", &["-showme:version"]).out, format!("mpicc (Farside) {}\n", env!("CARGO_PKG_VERSION")));
     assert_eq!(run("mpicc", &["-cc=clang", "-showme:command"]).out, "clang\n");
     assert!(run("mpiCC", &["-cxx=g++-99", "-show", "a.cc"]).out.starts_with("g++-99 -I"));
+    if farside_harness::works("gfortran", &["--version"]) {
+        let link = format!("-L{place}/lib -Wl,-rpath,{place}/lib -Wl,--enable-new-dtags -lmpifort_abi -lmpi_abi\n");
+        assert_eq!(run("mpif90", &["-showme:link"]).out, link);
+        assert_eq!(run("mpifort", &["-fc=flang", "-compile-info"]).out, format!("flang -I{place}/include\n"));
+    }
     let help = run("mpicc", &["-help"]);
     assert!(help.code == Some(0) && help.out.contains("-showme:compile") && !help.out.contains("readlink"), "{help:?}");
     assert_eq!(run("mpicc", &["-showme:colour"]).code, Some(2));
@@ -139,6 +144,19 @@ fn mpiexec_preloads_the_verification() {
     let unchecked = command.command.env("FARSIDE_VERIFY", "1").env("LD_LIBRARY_PATH", prefix().join("lib"));
     let unchecked = String::from_utf8(unchecked.output().unwrap().stderr).unwrap();
     assert!(unchecked.contains("libfarside_verify.so"), "{unchecked}");
+}
+
+#[test]
+fn programs_in_fortran_are_built() {
+    if !farside_harness::works("gfortran", &["--version"]) {
+        return farside_harness::skip("programs_in_fortran_are_built", "there is no gfortran");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("hello");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hello.f90");
+    let built = run("mpifort", &[source, "-o", program.to_str().unwrap()]);
+    assert_eq!(built.code, Some(0), "{}", built.err);
+    assert_eq!(run("mpiexec", &["-n", "3", program.to_str().unwrap()]).out, "the sum of 3 ranks is 3\n");
 }
 
 #[test]

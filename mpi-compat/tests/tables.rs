@@ -139,7 +139,8 @@ fn the_header_compiles_as_c_and_cxx_without_a_warning() {
         let file = folder.path().join(format!("header.{suffix}"));
         std::fs::write(
             &file,
-            "#include <mpi.h>\n#include <mpi.h>\nint main(void) { MPI_Comm c = MPI_COMM_WORLD; return c == 0; }\n",
+            "#include <mpi.h>\n#include <mpi.h>\nint main(void) { MPI_Comm c = MPI_COMM_WORLD; MPI_Fint f = MPI_Comm_c2f(c);\n\
+             return c == 0 || MPI_Comm_f2c(f) != c || MPI_F_STATUS_IGNORE == &f; }\n",
         )
         .unwrap();
         let mut command = Command::new(compiler);
@@ -150,7 +151,7 @@ fn the_header_compiles_as_c_and_cxx_without_a_warning() {
         command.arg(&file).arg("-o").arg(folder.path().join("header.o"));
         command.status().map(|status| assert!(status.success(), "{compiler} {options:?}"))
     };
-    for options in [&["-std=c99"] as &[_], &["-std=c11", "-DFARSIDE_MPI_FINT"]] {
+    for options in [&["-std=c99"] as &[_], &["-std=c11"]] {
         compile("cc", "c", options).unwrap();
     }
     if compile("c++", "cpp", &["-std=c++11"]).is_err() {

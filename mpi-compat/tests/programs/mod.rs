@@ -1,4 +1,5 @@
-//! C programs, one for each guarantee of the standard: tests/c/CHAPTER_PROMISE.c, which check and print their results.
+//! C programs, one for each guarantee of the standard: tests/c/CHAPTER_PROMISE.c, which check and print their results. Those in
+//! Fortran are in tests/fortran.
 //! Each is built once, by MPICH's `mpicc_abi` where `ci/peers` has fetched it, and the same binary runs on Farside and
 //! on MPICH with the same output; without MPICH it is built with the header here, and runs on Farside alone. In an
 //! emulated machine (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the smallest supported number above
@@ -8,6 +9,7 @@
 //! code), `says TEXT` (a text in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers: REASON`,
 //! `not over verbs: REASON`.
 
+mod fortran;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -39,7 +41,16 @@ struct Program {
 impl Program {
     fn read(source: PathBuf) -> Self {
         let text = std::fs::read_to_string(&source).unwrap();
-        let head = text.split("*/").next().unwrap();
+        // Lines of comments begin with `!` or `C` in Fortran.
+        let is_fortran = source.extension().is_none_or(|end| end != "c");
+        let head: String = match is_fortran {
+            true => text
+                .lines()
+                .take_while(|line| line.starts_with(['!', 'C']))
+                .map(|line| format!("{}\n", &line[1..]))
+                .collect(),
+            false => text.split("*/").next().unwrap().to_owned(),
+        };
         let words = |key: &str| -> Vec<String> {
             let line = head.lines().map(str::trim).find_map(|line| line.strip_prefix(key));
             line.map(|line| line.split_whitespace().map(str::to_owned).collect()).unwrap_or_default()
@@ -88,8 +99,9 @@ impl Program {
         std::fs::rename(new, program).unwrap();
     }
 
-    /// Runs the program on this library and on the peer; returns the errors of their results.
-    fn run(&self, folder: &Path, compiler: Option<&str>) -> Vec<String> {
+    /// Runs the program on this library and on the peers, which are the folders of their installations; returns the errors of
+    /// their results.
+    fn run(&self, folder: &Path, peers: &[&Path]) -> Vec<String> {
         if !self.over_verbs && std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device != "shm") {
             return Vec::new();
         }
@@ -121,28 +133,28 @@ impl Program {
             });
             let Some(ours) = runs.next() else { continue };
             runs.for_each(drop);
-            let Some(compiler) = compiler.filter(|_| self.on_peers && self.code.is_none() && !quick()) else {
-                continue;
-            };
-            let place = Path::new(compiler).parent().and_then(Path::parent).unwrap();
-            // One file for each rank, since the launcher interleaves the output of several ranks.
-            let output = tempfile::tempdir().unwrap();
-            let mut theirs = Marked::new(place.join("bin/mpiexec"));
-            theirs.command.env("LD_LIBRARY_PATH", place.join("lib")).args([
-                "-n",
-                &ranks.to_string(),
-                "-outfile-pattern",
-            ]);
-            theirs.command.arg(output.path().join("%r")).arg(&program);
-            let mut theirs = theirs.finish();
-            for entry in std::fs::read_dir(&output).unwrap() {
-                theirs.out += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
-            }
-            if sorted(&theirs.out) != sorted(&ours.out) || theirs.code != ours.code {
-                let lines = [&ours.out, &theirs.out].map(|out| sorted(out).join("\n"));
-                let (name, [ours, their]) = (&self.name, &lines);
-                let end = format!("{ours}\nMPICH, code {:?}:\n{their}\n{}", theirs.code, theirs.err);
-                wrong.push(format!("{name}, {ranks} ranks: differs\nFarside:\n{end}"));
+            let with_peers = self.on_peers && self.code.is_none() && !quick();
+            for place in peers.iter().filter(|_| with_peers) {
+                // One file for each rank, since the launcher interleaves the output of several ranks.
+                let output = tempfile::tempdir().unwrap();
+                let mut theirs = Marked::new(place.join("bin/mpiexec"));
+                theirs.command.env("LD_LIBRARY_PATH", place.join("lib")).args([
+                    "-n",
+                    &ranks.to_string(),
+                    "-outfile-pattern",
+                ]);
+                theirs.command.arg(output.path().join("%r")).arg(&program);
+                let mut theirs = theirs.finish();
+                for entry in std::fs::read_dir(&output).unwrap() {
+                    theirs.out += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
+                }
+                if sorted(&theirs.out) != sorted(&ours.out) || theirs.code != ours.code {
+                    let lines = [&ours.out, &theirs.out].map(|out| sorted(out).join("\n"));
+                    let (name, [ours, their]) = (&self.name, &lines);
+                    let peer = place.file_name().unwrap().display();
+                    let end = format!("{ours}\n{peer}, code {:?}:\n{their}\n{}", theirs.code, theirs.err);
+                    wrong.push(format!("{name}, {ranks} ranks: differs\nFarside:\n{end}"));
+                }
             }
         }
         wrong
@@ -239,13 +251,22 @@ fn built(compiler: Option<&str>) -> &'static Path {
 fn chapter(name: &str) {
     let compiler = mpich(&format!("{name}, on MPICH"), "mpicc_abi");
     let folder = built(compiler.as_deref());
-    let mut programs = all().remove(name).unwrap_or_default();
+    let peer = compiler.as_deref().map(installation);
+    run_all(all().remove(name).unwrap_or_default(), folder, peer.as_slice());
+}
+
+/// The folder in which a program of a library's installation is.
+fn installation(program: &str) -> &Path {
+    Path::new(program).parent().and_then(Path::parent).unwrap()
+}
+
+fn run_all(mut programs: Vec<Program>, folder: &Path, peers: &[&Path]) {
     programs.sort_by(|a, b| a.name.cmp(&b.name));
     let mut wrong = Vec::new();
     let mut reported = Instant::now();
     for program in &programs {
         let since = Instant::now();
-        wrong.extend(program.run(folder, compiler.as_deref()));
+        wrong.extend(program.run(folder, peers));
         let took = since.elapsed().as_secs();
         // A chapter takes minutes in an emulated machine, where a program without output for a long time is treated as
         // hung.

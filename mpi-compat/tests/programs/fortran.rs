@@ -1,0 +1,54 @@
+//! Fortran programs in the three interfaces, with one Fortran library for Farside, MPICH and Intel MPI.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use farside_harness::{mpi_folder, mpi_include, mpi_library, peer, quick, skip, works};
+
+use super::{Program, installation, run_all};
+
+const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Builds the Fortran library; returns the folder with its `include` and `lib`.
+fn library() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fortran-library");
+    let generated = mpi_library().with_file_name("fortran");
+    let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let sources =
+        [generated.clone(), Path::new(PACKAGE).join("fortran")].map(|folder| std::fs::read_dir(folder).unwrap());
+    let newest = sources.into_iter().flatten().map(|entry| modified(&entry.unwrap().path())).max().unwrap();
+    if modified(&folder.join("lib/libmpifort_abi.so.1")) <= newest {
+        let folders = [generated, mpi_include(), mpi_folder(), folder.clone()];
+        let built = Command::new(Path::new(PACKAGE).join("fortran/build")).args(folders).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    }
+    folder
+}
+
+/// Builds a program, whose operators may be internal procedures, which gfortran calls by code on the stack. The library is found at its place even where the folder of a peer has one of the same name.
+fn build(program: &Program, library: &Path, folder: &Path) {
+    let (modules, lib) = (library.join("include"), library.join("lib"));
+    let mut command = Command::new("gfortran");
+    command.args(["-O1", "-Wall", "-Wno-unused-dummy-argument", "-Werror", "-z", "execstack"]);
+    command.arg("-J").arg(folder).arg("-I").arg(modules).arg(&program.source).arg("-o").arg(folder.join(&program.name));
+    command.arg("-L").arg(&lib).arg("-lmpifort_abi").arg("-L").arg(mpi_folder()).arg("-lmpi_abi");
+    command.arg(format!("-Wl,--disable-new-dtags,-rpath,{}", lib.display()));
+    assert!(command.status().unwrap().success(), "{} cannot be built", program.name);
+}
+
+#[test]
+fn fortran() {
+    const TEST: &str = "programs::fortran::fortran";
+    if !works("gfortran", &["--version"]) {
+        return skip(TEST, "there is no gfortran");
+    }
+    let wanted = std::env::var("FARSIDE_C_PROGRAM").unwrap_or_default();
+    let sources = std::fs::read_dir(Path::new(PACKAGE).join("tests/fortran")).unwrap();
+    let mut programs: Vec<_> = sources.map(|entry| Program::read(entry.unwrap().path())).collect();
+    programs.retain(|program| wanted.split(',').any(|one| program.name.contains(one)));
+    let (library, folder) = (library(), tempfile::tempdir().unwrap());
+    programs.iter().for_each(|program| build(program, &library, folder.path()));
+    let peers = ["mpich", "impi"].map(|name| if quick() { None } else { peer(TEST, name, "mpiexec") });
+    let places: Vec<&Path> = peers.iter().flatten().map(|program| installation(program)).collect();
+    run_all(programs, folder.path(), &places);
+}
