@@ -310,6 +310,8 @@ settings! {
         "Number of retransmissions before the peer counts as lost; with Soft-RoCE, 7 retries forever.";
     verbs_silence_s: u32 = "FARSIDE_VERBS_SILENCE_S", "7", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),
         "Time after which a rank on another machine that answers no questions counts as lost.";
+    verbs_down_s: Option<u32> = "FARSIDE_VERBS_DOWN_S", "auto", "auto, or seconds, 1 to 86400", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=86_400).contains(&n))),
+        "Time for which a rank's port may be down before the job ends, at least that of all retransmissions (FARSIDE_VERBS_TIMEOUT, FARSIDE_VERBS_RETRIES); ranks on other machines then wait two seconds longer for its answers. auto is 5 seconds, which a link that trains anew, or a subnet manager that looks rarely, may exceed.";
     verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),
         "Length of the send queue to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4160 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),

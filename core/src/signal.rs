@@ -21,6 +21,7 @@ pub use crate::device::cell::{marked, unmarked};
 use crate::device::{Block, Operation, Place, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
+use crate::memory::arrival::arrived;
 use crate::memory::words::Word;
 use crate::peers::PeerTable;
 pub use crate::progress::{Pace, pace};
@@ -323,8 +324,8 @@ impl SignalArray {
     #[inline(always)]
     fn place(&self, from: usize, cell: usize, value: u64) -> u64 {
         assert!(from < self.size && cell < CELLS);
-        // Acquire: pairs with the Release of `set`.
-        self.word_at(self.own.base, self.offset(from, cell, value)).load(Ordering::Acquire)
+        // Pairs with the Release of `set`, and with the order of an HCA's writes.
+        arrived(self.word_at(self.own.base, self.offset(from, cell, value)))
     }
 
     /// This rank's own word `word`, which peers may read and change.

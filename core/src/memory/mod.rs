@@ -1,5 +1,6 @@
 //! Memory that other ranks access: segments shared by the ranks of a node, raw copies, the table of exposed regions.
 
+pub(crate) mod arrival;
 pub(crate) mod available;
 pub mod copy;
 pub mod keys;

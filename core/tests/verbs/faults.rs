@@ -12,7 +12,7 @@ use farside_core::job::Track;
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Job, Result};
 
-use crate::mlx5::{self, Silent};
+use crate::strict::failures::{self, Silent};
 use crate::{region, two, two_with, well};
 
 /// Writes, signals and packets posted after a refused write arrive once and in order, and only the refused write fails.
@@ -434,7 +434,7 @@ fn datagrams_go_on_after_their_queue_pairs_have_failed() {
         release(job, own.handle)?;
         team.barrier()?;
         if job.rank_number() == 0 {
-            mlx5::fail_datagrams();
+            failures::fail_datagrams();
             let word = [0u8; 8];
             let from = [Block::of(word.as_ptr(), 8)];
             let to = Place { region: remotes[1].handle, offset: 0 };

@@ -2,19 +2,20 @@
 //! Tests specific to the verbs device: registered memory; in [`flood`] packets to a rank that does not poll; in
 //! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut; in [`restarts`] queue
 //! pairs that fail and start again, and ports that come up again; in [`ports`] the choice of a port; in [`memlock`]
-//! limits of locked memory. Queue pairs are destroyed as by mlx5 ([`mlx5`]). The tests run where
+//! limits of locked memory; in [`adapters`] limits of real adapters, which a strict provider ([`strict`]) has. The tests run where
 //! `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; otherwise each test is skipped, with a message.
 
+mod adapters;
 mod faults;
 mod flood;
 mod lists;
 mod memlock;
-mod mlx5;
 mod ports;
 #[path = "../../conformance/src/regions.rs"]
 mod regions;
 mod registration;
 mod restarts;
+mod strict;
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn two_with(
     ranks(2, set, body)
 }
 
-/// Runs `body` as `n` ranks with the settings `set`.
+/// Runs `body` as `n` ranks with the settings `set`. The error of a job that does not start is rank 0's.
 fn ranks(
     n: u32,
     set: &'static [(&'static str, &'static str)],
@@ -53,13 +54,19 @@ fn ranks(
             let errors = std::sync::Mutex::new((0..n).map(|_| None).collect::<Vec<_>>());
             let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
             let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
-            let _ = Job::threads_with(n as usize, &settings, |job| {
+            let began = std::sync::atomic::AtomicBool::new(false);
+            let ended = Job::threads_with(n as usize, &settings, |job| {
+                began.store(true, std::sync::atomic::Ordering::SeqCst);
                 let r = body(job);
                 let failed = r.is_err();
                 errors.lock().unwrap()[job.rank()] = r.err();
                 if failed { Err(Error::new(ErrorKind::Aborted, "test")) } else { Ok(()) }
             });
-            let _ = done.send(errors.into_inner().unwrap());
+            let mut errors = errors.into_inner().unwrap();
+            if let (Err(e), false) = (ended, began.into_inner()) {
+                errors[0] = Some(e);
+            }
+            let _ = done.send(errors);
         });
         return Some(result.recv_timeout(WATCHDOG).expect("a rank still waits"));
     }

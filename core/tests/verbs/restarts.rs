@@ -6,7 +6,7 @@ use farside_core::ErrorKind;
 use rdma_sys::ibv_wc_status as s;
 
 use crate::faults::{Links, exchange, nothing_is_left};
-use crate::mlx5::Failing;
+use crate::strict::failures::Failing;
 use crate::{two, two_with, well};
 
 /// Requests of every kind fail after the peer has executed them. The peer's queue pair continues, so this rank's is

@@ -15,6 +15,10 @@ pub(super) struct EndpointAddress {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) ethernet: bool,
+    /// Whether the port needs a global routing header.
+    pub(super) global: bool,
+    /// Partition key.
+    pub(super) partition: u16,
     /// The value of libibverbs' `ibv_mtu`: 1 is 256 bytes, 5 is 4096.
     pub(super) mtu: u8,
     /// Maximum number of incoming reads and atomics in progress on one connection.
@@ -38,6 +42,8 @@ impl EndpointAddress {
             .bytes(&self.gid)
             .u32(u32::from(self.lid))
             .u8(u8::from(self.ethernet))
+            .u8(u8::from(self.global))
+            .u32(u32::from(self.partition))
             .u8(self.mtu)
             .u8(self.depth)
             .u32(self.datagrams)
@@ -54,6 +60,8 @@ impl EndpointAddress {
             gid: sixteen(&mut r)?,
             lid: r.u32()?.try_into().ok()?,
             ethernet: r.u8()? != 0,
+            global: r.u8()? != 0,
+            partition: r.u32()?.try_into().ok()?,
             mtu: r.u8().filter(|m| (1..=5).contains(m))?,
             depth: r.u8()?,
             datagrams: r.u32()?,
@@ -94,6 +102,10 @@ pub(super) enum Message {
     Paired { answers: u32, attempt: u32, number: u32, psn: u32 },
     /// The sender has no queue pair for the peer.
     Unpaired { answers: u32, why: String },
+    /// The sender's port has another address since its move of this number. Repeated until it is noted.
+    Moved { number: u32, lid: u16, gid: Gid },
+    /// Answers `Moved`.
+    Noted { number: u32 },
     /// The sender has left in order, and sends no further answers.
     Left,
     /// The sender ends abnormally, perhaps because rank `blamed` was lost.
@@ -114,6 +126,8 @@ pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
         }
         Message::Refuse { attempt, why } => w.u8(3).u32(*attempt).bytes(short(why)),
         Message::Left => w.u8(10),
+        Message::Moved { number, lid, gid } => w.u8(11).u32(*number).u32(u32::from(*lid)).bytes(gid),
+        Message::Noted { number } => w.u8(12).u32(*number),
         Message::Ping => w.u8(4),
         Message::Pong => w.u8(5),
         Message::Pair { attempt, number, psn } => w.u8(7).u32(*attempt).u32(*number).u32(*psn),
@@ -142,6 +156,8 @@ pub(super) fn read(bytes: &[u8], token: &Token) -> Option<(u32, Message)> {
         7 => Message::Pair { attempt: r.u32()?, number: r.u32()?, psn: r.u32()? },
         8 => Message::Paired { answers: r.u32()?, attempt: r.u32()?, number: r.u32()?, psn: r.u32()? },
         10 => Message::Left,
+        11 => Message::Moved { number: r.u32()?, lid: r.u32()?.try_into().ok()?, gid: sixteen(&mut r)? },
+        12 => Message::Noted { number: r.u32()? },
         9 => Message::Unpaired { answers: r.u32()?, why: text(&mut r)? },
         _ => return None,
     };
@@ -161,6 +177,8 @@ mod tests {
             gid: [3; 16],
             lid: 500,
             ethernet: true,
+            global: true,
+            partition: 0x8001,
             mtu: 5,
             depth: 16,
             datagrams: 17,
@@ -187,6 +205,8 @@ mod tests {
             Message::Paired { answers: 10, attempt: 11, number: 12, psn: 13 },
             Message::Unpaired { answers: 14, why: "no room".into() },
             Message::Left,
+            Message::Moved { number: 15, lid: 16, gid: [17; 16] },
+            Message::Noted { number: 18 },
             Message::Lost { blamed: Some(0), why: "killed".into() },
             Message::Lost { blamed: None, why: String::new() },
         ] {

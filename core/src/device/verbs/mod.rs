@@ -8,10 +8,12 @@
 //! each peer that sends requests to it. An agent thread answers connection requests while the rank computes. Lost peers
 //! are detected by requests and datagrams that stay unanswered.
 
+mod adapter;
 mod address;
 mod connect;
 mod limit;
 mod memory;
+mod partition;
 mod port;
 mod post;
 mod start;
@@ -95,10 +97,10 @@ impl VerbsDevice {
         receives: Receives,
         engine: Engine,
         capabilities: Capabilities,
-        silence: Duration,
+        patience: (Duration, Duration),
         stats: Rc<Stats>,
     ) -> Result<Self> {
-        let heartbeat = Heartbeat::new(&links.addresses, links.me, silence)?;
+        let heartbeat = Heartbeat::new(&links.addresses, links.me, patience)?;
         let agent = Agent::start(&links, endpoint)?;
         Ok(Self {
             agent: RefCell::new(Some(agent)),

@@ -2,11 +2,12 @@
 //! rank has all addresses it is ready, with no connections yet.
 
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::VerbsDevice;
+use super::adapter::Accepted;
 use super::address::EndpointAddress;
 use super::connect::credits;
 use super::connect::datagrams::Endpoint;
@@ -16,13 +17,14 @@ use super::memory::CacheLimits;
 use super::memory::buffers::{PACKET, Pool, Receives};
 use super::memory::regions::Regions;
 use super::memory::user::{self, UserMemory};
+use super::partition;
 use super::port::{LocalPort, LocalPorts, Opened, agree};
 use super::post::cut::Limits;
 use super::post::engine::Engine;
 use super::post::lists::SgrsQueues;
-use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
+use super::sys::qp::{Parts, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
-use super::sys::{Context, Domain};
+use super::sys::{Context, Domain, fork};
 use super::wait::{WakeFd, random};
 use crate::bootstrap::Bootstrap;
 use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs};
@@ -32,11 +34,6 @@ use crate::settings::Settings;
 /// Maximum number of blocks in one gather list of the device interface; lists are split into requests by the HCA's own
 /// limit.
 const MAX_BLOCKS: usize = 1024;
-/// Requested number of segments per request.
-const PIECES: u32 = 16;
-/// Number of lists of each kind posted to one peer at a time, and requested number of blocks per list.
-const LISTS: u32 = 64;
-const LIST_BLOCKS: i32 = 64;
 /// Measured on Soft-RoCE; `ci/bench-verbs --only schemes` prints the values. Other HCAs need other values
 /// (`FARSIDE_TRANSFER`).
 const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
@@ -44,8 +41,6 @@ const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_by
 const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 8 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
 /// Maximum number of cached registrations of the program's memory; the least recently used is dropped first.
 const CACHE_ENTRIES: usize = 1024;
-/// Inline sizes to try, largest first.
-const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
 /// Maximum number of reads and atomics in progress per connection.
 const DEPTH: i32 = 16;
 
@@ -64,27 +59,21 @@ pub(crate) struct Prepared {
     max_completions: usize,
     /// Maximum length of a shared receive queue.
     max_receives: usize,
+    /// Maximum length of a registration.
+    longest: usize,
     /// Whether the HCA supports on-demand paging, so that memory of the user need not be pinned.
     on_demand: bool,
     limits: Limits,
+    accepted: Accepted,
     settings: Settings,
 }
 
-const OP: &str = "open a verbs device";
+/// Time for which the port may be down unless it is set.
+const DOWN: Duration = Duration::from_secs(5);
+/// Time in which a peer answers once its port is up again.
+const DETECTED: Duration = Duration::from_secs(2);
 
-/// Returns the index of the requested partition key among those of the port.
-fn find_pkey(keys: &[u16], wanted: Option<u16>) -> Result<u16> {
-    let Some(wanted) = wanted else { return Ok(0) };
-    // The highest bit means full membership; the other bits identify the partition.
-    let found = keys.iter().position(|k| k & 0x7fff == wanted & 0x7fff && *k != 0);
-    found.map(|i| i as u16).ok_or_else(|| {
-        let keys: Vec<String> = keys.iter().filter(|k| **k != 0).map(|k| format!("{k:#06x}")).collect();
-        Error::new(ErrorKind::Setting, OP)
-            .device("verbs")
-            .cause(format!("the port is not in partition {wanted:#06x}; its partitions are {}", keys.join(", ")))
-            .remedy("correct FARSIDE_VERBS_PKEY")
-    })
-}
+const OP: &str = "open a verbs device";
 
 /// Identifies the processes that this rank can watch: equal on ranks that can watch each other; empty if this machine
 /// does not provide the identity.
@@ -120,13 +109,17 @@ impl Prepared {
         let atomics = atomics(attributes.atomic_cap);
         let (general, reliable) = context.on_demand();
         let domain = Domain::new(&context).map_err(failed)?;
+        let keys = context.partition_keys(choice.port, port.pkey_tbl_len);
+        let (pkey_index, partition) = partition::choose(&keys, settings.verbs_pkey)?;
         let tuning = Tuning {
-            pkey_index: find_pkey(&context.partition_keys(choice.port, port.pkey_tbl_len), settings.verbs_pkey)?,
+            pkey_index,
             port: choice.port,
             mtu: port.active_mtu,
             timeout: settings.verbs_timeout,
             retries: settings.verbs_retries,
         };
+        let queue = settings.verbs_queue as u32;
+        let accepted = Accepted::probe(&context, &domain, &tuning, &attributes, queue).map_err(failed)?;
         // The highest bit would request the key of a privileged process.
         let qkey = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0x7fff_ffff;
         let endpoint = Endpoint::new(&context, &domain, &tuning, qkey);
@@ -135,6 +128,8 @@ impl Prepared {
             gid: choice.gid,
             lid: choice.lid,
             ethernet: choice.ethernet,
+            global: choice.global,
+            partition,
             mtu: port.active_mtu as u8,
             depth: DEPTH.min(attributes.max_qp_rd_atom).min(attributes.max_qp_init_rd_atom).clamp(1, 255) as u8,
             datagrams: endpoint.number(),
@@ -154,8 +149,8 @@ impl Prepared {
             atomics,
             capabilities: Capabilities {
                 max_blocks: MAX_BLOCKS,
-                lists: Some(Lists {
-                    blocks: attributes.max_sge.clamp(1, LIST_BLOCKS) as usize,
+                lists: (accepted.blocks > 0).then(|| Lists {
+                    blocks: accepted.blocks as usize,
                     bytes: port.max_msg_sz.clamp(1, 1 << 30) as usize,
                 }),
                 cut_offs: MEASURED,
@@ -164,12 +159,15 @@ impl Prepared {
                 ..Capabilities::minimal("verbs", PACKET)
             },
             on_demand: user::on_demand(general, reliable),
+            longest: if attributes.max_mr_size == 0 { usize::MAX } else { attributes.max_mr_size as usize },
             max_completions: attributes.max_cqe.max(32) as usize,
             max_receives: attributes.max_srq_wr.max(32) as usize,
             limits: Limits {
-                pieces: PIECES.min(attributes.max_sge.max(1) as u32) as usize,
+                pieces: accepted.pieces as usize,
+                reads: accepted.reads as usize,
                 message: port.max_msg_sz.clamp(1, 1 << 30) as usize,
             },
+            accepted,
             choice,
             settings: settings.clone(),
         })
@@ -197,6 +195,11 @@ impl Prepared {
                     .cause("one port is Ethernet, the peer's InfiniBand")
                     .remedy("select ports of one link layer with FARSIDE_VERBS_DEVICE"));
             }
+            if let Some(why) = partition::apart(self.address.partition, address.partition) {
+                return Err(fail(ErrorKind::Mismatch)
+                    .cause(why)
+                    .remedy("name a partition of which both ports are members by FARSIDE_VERBS_PKEY"));
+            }
             all.push(address);
         }
         let channel = Channel::new(&self.context).map_err(failed)?;
@@ -217,19 +220,11 @@ impl Prepared {
             shared,
         };
         let sending = parts(None);
-        let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
         let pool = Pool::new(&self.domain).map_err(locked)?;
-        let regions = Regions::new(&self.domain, self.rank, addresses.len()).map_err(locked)?;
+        let regions = Regions::new(&self.domain, self.rank, addresses.len(), self.longest).map_err(locked)?;
         let kept = CacheLimits { bytes: self.settings.buffer_cache, entries: CACHE_ENTRIES };
-        let user = UserMemory::new(&self.domain, kept, self.on_demand);
+        let user = UserMemory::new(&self.domain, kept, self.on_demand, self.longest);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
-        let sgrs_sizes = Sizes {
-            sends: LISTS,
-            receives: LISTS,
-            pieces: lists.blocks as u32,
-            scatter: lists.blocks as u32,
-            inline: 0,
-        };
         let serving = parts(Some(shared));
         let links = Arc::new(Links {
             me: self.rank,
@@ -240,9 +235,10 @@ impl Prepared {
             addresses: all,
             sending,
             serving,
-            sizes,
-            sgrs_sizes,
+            sizes: self.accepted.sizes(queue as u32),
+            sgrs_sizes: self.accepted.list_sizes(),
             channel,
+            pkey_index: AtomicU16::new(self.tuning.pkey_index),
             tuning: self.tuning,
             service_level: self.settings.verbs_service_level,
             traffic_class: self.settings.verbs_traffic_class,
@@ -256,22 +252,19 @@ impl Prepared {
         let sgrs = SgrsQueues::new(addresses.len(), lists);
         let stats = Rc::default();
         let engine = Engine::new(&links, (pool, regions, user), sgrs, (window, self.limits), &stats);
-        let silence = Duration::from_secs(u64::from(self.settings.verbs_silence_s));
-        VerbsDevice::new(links, self.endpoint, buffers, engine, self.capabilities, silence, stats)
+        VerbsDevice::new(links, self.endpoint, buffers, engine, self.capabilities, patience(&self.settings), stats)
     }
+}
 
-    /// The sizes of a requester that the device supports, with the largest inline size that works.
-    fn sizes(&self, parts: &Parts, queue: u32) -> std::io::Result<Sizes> {
-        let mut last = std::io::Error::other("no size was tried");
-        for inline in INLINE {
-            let sizes = Sizes { sends: queue, receives: 1, pieces: self.limits.pieces as u32, scatter: 1, inline };
-            match Fresh::new(parts, sizes, &self.tuning, false) {
-                Ok(_) => return Ok(sizes),
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
-    }
+/// Time for which this rank's port may be down, and for which a peer may be silent: what the settings say, but a port
+/// that is set to may be down for the time in which the HCA retries, and a peer's port as long.
+fn patience(settings: &Settings) -> (Duration, Duration) {
+    let silence = Duration::from_secs(u64::from(settings.verbs_silence_s));
+    let Some(down) = settings.verbs_down_s else { return (DOWN, silence) };
+    let retry =
+        Duration::from_nanos(4096) * (1 << settings.verbs_timeout.min(30)) * (u32::from(settings.verbs_retries) + 1);
+    let down = Duration::from_secs(u64::from(down)).max(retry);
+    (down, silence.max(down + DETECTED))
 }
 
 fn atomics(capability: u32) -> &'static str {
@@ -295,12 +288,13 @@ fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     let prepared = Prepared::over(0, found.alone()?, settings)?;
     let atomics = prepared.atomics;
     let mtu = 128u32 << prepared.address.mtu;
-    let Limits { pieces, message } = prepared.limits;
+    let Limits { pieces, reads, message } = prepared.limits;
+    let Accepted { blocks, inline, .. } = prepared.accepted;
+    let (why, depth, partition) = (&prepared.choice.why, prepared.address.depth, prepared.address.partition);
     Ok(format!(
-        "{}; path MTU {mtu}, {pieces} pieces a request, {} a list, messages up to {message} bytes, {} reads at once; {atomics}",
-        prepared.choice.why,
-        prepared.capabilities.lists.map_or(0, |l| l.blocks),
-        prepared.address.depth
+        "{why}; path MTU {mtu}, {pieces} pieces a request, {reads} a read, {blocks} a list, {inline} bytes inline, \
+         messages up to {message} bytes, {depth} reads at once, partition {partition:#06x}; {atomics}; {}",
+        fork::protect()
     ))
 }
 
@@ -321,16 +315,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partition_is_found_by_its_number_whatever_the_membership() {
-        let keys = [0xffff, 0x8001, 0x0002, 0];
-        assert_eq!(find_pkey(&keys, None).unwrap(), 0);
-        assert_eq!(find_pkey(&keys, Some(0x7fff)).unwrap(), 0);
-        assert_eq!(find_pkey(&keys, Some(0x0001)).unwrap(), 1);
-        assert_eq!(find_pkey(&keys, Some(0x8002)).unwrap(), 2);
-        for absent in [0x8003, 0] {
-            let e = find_pkey(&keys, Some(absent)).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Setting);
-            assert!(e.to_string().contains("0xffff, 0x8001, 0x0002"), "{e}");
-        }
+    fn port_may_be_down_for_the_time_of_all_retries_and_peers_wait_longer() {
+        let settings = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            Settings::from_lookup(value).unwrap()
+        };
+        let seconds = |set: &[(&str, &str)]| {
+            let (down, silence) = patience(&settings(set));
+            (down.as_secs(), silence.as_secs())
+        };
+        assert_eq!(seconds(&[]), (5, 7));
+        assert_eq!(seconds(&[("FARSIDE_VERBS_DOWN_S", "60")]), (60, 62));
+        // 4.096 microseconds * 2^19 * 7
+        assert_eq!(seconds(&[("FARSIDE_VERBS_DOWN_S", "1")]), (15, 17));
+        assert_eq!(seconds(&[("FARSIDE_VERBS_DOWN_S", "1"), ("FARSIDE_VERBS_TIMEOUT", "14")]), (1, 7));
+        assert_eq!(seconds(&[("FARSIDE_VERBS_DOWN_S", "20"), ("FARSIDE_VERBS_SILENCE_S", "90")]), (20, 90));
     }
 }

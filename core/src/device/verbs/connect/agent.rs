@@ -47,7 +47,8 @@ impl Drop for Agent {
 
 fn send(links: &Links, endpoint: &mut Endpoint, to: u32, message: &address::Message) {
     let bytes = address::write(links.me, links.token(to), message);
-    endpoint.send(&links.domain, to as usize, &links.addresses[to as usize], &links.path(to), &bytes);
+    let path = links.path(&links.lock(), to);
+    endpoint.send(&links.domain, to as usize, &links.addresses[to as usize], path, &bytes);
 }
 
 fn run(links: &Links, mut endpoint: Endpoint) {
@@ -72,6 +73,11 @@ fn run(links: &Links, mut endpoint: Endpoint) {
         }
         while let Some(event) = links.context.event() {
             note(links, event);
+        }
+        // Relaxed: only this thread writes it.
+        if let Err(e) = endpoint.use_partition(links.pkey_index.load(Ordering::Relaxed)) {
+            fatal(links, e.to_string());
+            return;
         }
         let next = links.due(&mut out);
         for (to, message) in out.drain(..) {
@@ -122,8 +128,11 @@ fn note(links: &Links, event: AsyncEvent) {
             // Requests that have failed are posted again.
             links.wake_rank();
         }
+        AsyncEvent::PortChanged(port) if port == links.choice.port => {
+            links.refresh();
+        }
         AsyncEvent::Other(text) => tracing::debug!("{}: {text}", links.choice.device),
-        AsyncEvent::PortDown(_) | AsyncEvent::PortUp(_) => {}
+        AsyncEvent::PortDown(_) | AsyncEvent::PortUp(_) | AsyncEvent::PortChanged(_) => {}
     }
 }
 

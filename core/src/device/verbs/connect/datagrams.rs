@@ -22,7 +22,10 @@ const SEND: u64 = 1 << 32;
 /// Sends and receives datagrams. Fields are dropped in this order.
 pub(crate) struct Endpoint {
     datagram: Datagram,
-    handles: Vec<Option<Handle>>,
+    /// For each rank the address handle, and the path for which it was made.
+    handles: Vec<Option<(Path, Handle)>>,
+    /// Handles that were replaced, but that sends in progress may use.
+    former: Vec<Handle>,
     completions: Arc<Completions>,
     channel: Arc<Channel>,
     slab: Slab,
@@ -55,6 +58,7 @@ impl Endpoint {
         let mut me = Self {
             datagram,
             handles: Vec::new(),
+            former: Vec::new(),
             completions,
             channel,
             slab,
@@ -65,6 +69,16 @@ impl Endpoint {
         };
         (0..RECEIVES).try_for_each(|i| me.give(i))?;
         Ok(me)
+    }
+
+    /// Uses the partition key at `index` from now on.
+    pub(crate) fn use_partition(&mut self, index: u16) -> io::Result<()> {
+        if self.datagram.use_partition(index) && !self.failed {
+            // It is started again with the other key, once all sends and receives have completed.
+            self.datagram.fail()?;
+            self.failed = true;
+        }
+        Ok(())
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -88,7 +102,7 @@ impl Endpoint {
         domain: &Arc<Domain>,
         to: usize,
         address: &EndpointAddress,
-        path: &Path,
+        path: Path,
         bytes: &[u8],
     ) {
         if self.failed {
@@ -97,13 +111,20 @@ impl Endpoint {
         if self.handles.len() <= to {
             self.handles.resize_with(to + 1, || None);
         }
-        if self.handles[to].is_none() {
-            match Handle::new(domain, path) {
-                Ok(h) => self.handles[to] = Some(h),
+        if self.handles[to].as_ref().is_none_or(|(of, _)| *of != path) {
+            match Handle::new(domain, &path) {
+                Ok(h) => {
+                    if let Some(former) = self.handles[to].replace((path, h)) {
+                        self.former.push(former.1);
+                    }
+                }
                 Err(e) => tracing::warn!("rank {to} cannot be reached by datagrams: {e}"),
             }
         }
-        let (Some(handle), Some(slot)) = (&self.handles[to], self.free.pop()) else { return };
+        if self.free.len() == SENDS {
+            self.former.clear();
+        }
+        let (Some((_, handle)), Some(slot)) = (&self.handles[to], self.free.pop()) else { return };
         let offset = RECEIVES * RECEIVE + slot * DATAGRAM;
         let len = bytes.len().min(DATAGRAM);
         // SAFETY: a slot of the slab that no other send uses; it stays registered until its completion.

@@ -7,7 +7,7 @@
 //! independent connections result. While a rank computes, its agent accepts connections.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,10 @@ use super::super::limit::limit;
 use super::super::port::LocalPort;
 use super::super::sys::qp::{Fresh, Parts, Requester, Responder, Sizes, Tuning};
 use super::super::sys::queue::Channel;
-use super::super::sys::{Context, Domain, Path};
+use super::super::sys::{Context, Domain, Gid, Path};
 use super::super::wait::{Elsewhere, WakeFd, random};
+use super::moves::{Location, Moves, Own};
+use super::patience::Patience;
 use super::responders::Responders;
 use super::sgrs::Pairing;
 use crate::error::{Error, ErrorKind, Result};
@@ -47,25 +49,6 @@ struct Serving {
     responder: Responder,
 }
 
-/// Number of times that a connection may fail because of the network before the failure is final, which the peer's
-/// repeated requests reach after 20 s.
-const FAILURES: u32 = 20;
-
-/// Whether an error may be temporary: while a port is down, and for a moment after that, a queue pair has no route to
-/// its peer.
-fn is_passing(e: &io::Error) -> bool {
-    let passing = [
-        libc::ENETDOWN,
-        libc::ENETUNREACH,
-        libc::EHOSTDOWN,
-        libc::EHOSTUNREACH,
-        libc::ETIMEDOUT,
-        libc::EADDRNOTAVAIL,
-        libc::ENODEV,
-    ];
-    e.raw_os_error().is_some_and(|code| passing.contains(&code))
-}
-
 /// A usable connection, with address and key of the peer's counter of this rank's packets.
 pub(crate) type Ready = (Requester, (u64, u32));
 
@@ -83,8 +66,9 @@ pub(crate) struct Peer {
     pub(crate) ping_due: bool,
     /// Number of pongs received.
     pongs: u64,
-    /// Number of times that this rank could not connect a queue pair because of the network ([`is_passing`]).
-    failures: u32,
+    pub(super) moves: Moves,
+    /// Failures to connect a queue pair because of the network.
+    pub(super) patience: Patience,
     /// Whether the peer has left in order.
     pub(crate) left: bool,
     /// The reason why the peer is lost, and the rank that it blames.
@@ -103,6 +87,8 @@ pub(crate) struct Table {
     /// The time since which the port has been down, and the number of times that it has gone down.
     pub(crate) down: Option<Instant>,
     downs: u32,
+    /// Where this rank's port is, if it has moved.
+    pub(super) own: Own,
     /// Sent to all peers before the agent ends.
     pub(crate) farewell: Option<Message>,
     /// Notice of the peer whose loss this rank has detected; sent to all peers once.
@@ -111,11 +97,9 @@ pub(crate) struct Table {
 }
 
 impl Peer {
-    /// Whether a failure to connect may be temporary, and has not occurred too often.
+    /// Whether a failure to connect may be temporary.
     pub(super) fn passes(&mut self, e: &io::Error) -> bool {
-        self.failures += 1;
-        tracing::debug!("a queue pair could not be connected: {e}");
-        is_passing(e) && self.failures < FAILURES
+        self.patience.passes(e, Instant::now())
     }
 }
 
@@ -148,6 +132,8 @@ pub(crate) struct Links {
     pub(crate) sgrs_sizes: Sizes,
     pub(crate) channel: Arc<Channel>,
     pub(crate) tuning: Tuning,
+    /// Index of the partition key now.
+    pub(crate) pkey_index: AtomicU16,
     pub(crate) service_level: u8,
     pub(crate) traffic_class: u8,
     /// Address and key of the counters of packets that this rank has received, one word per source.
@@ -227,14 +213,17 @@ impl Links {
         &self.addresses[peer as usize].token
     }
 
-    pub(crate) fn path(&self, peer: u32) -> Path {
+    /// The path to `peer`, whose state is in the table.
+    pub(crate) fn path(&self, table: &Table, peer: u32) -> Path {
         let address = &self.addresses[peer as usize];
+        let Location { lid, gid } = table.peers[peer as usize].moves.location(address);
+        let own = table.own.map_or(self.choice.gid, |(_, location)| location.gid);
         Path {
             port: self.choice.port,
             gid_index: self.choice.gid_index,
-            gid: address.gid,
-            lid: address.lid,
-            global: is_global(&self.choice, address),
+            gid,
+            lid,
+            global: is_global(&self.choice, &own, address, Location { lid, gid }),
             service_level: self.service_level,
             traffic_class: self.traffic_class,
         }
@@ -247,7 +236,8 @@ impl Links {
 
     pub(crate) fn tuned(&self, peer: u32) -> Tuning {
         let mtu = self.tuning.mtu.min(u32::from(self.addresses[peer as usize].mtu));
-        Tuning { mtu, ..self.tuning }
+        // Relaxed: see `refresh`.
+        Tuning { mtu, pkey_index: self.pkey_index.load(Ordering::Relaxed), ..self.tuning }
     }
 
     fn depth(&self, peer: u32) -> u8 {
@@ -266,7 +256,9 @@ impl Links {
         if let Some(why) = &entry.refused {
             return Err(refused(OP, peer, why));
         }
-        if entry.making.is_some() {
+        let now = Instant::now();
+        let due = entry.patience.due(now);
+        if entry.making.is_some() || (peer == self.me && due > now) {
             return Ok(Standing::Making);
         }
         entry.attempt = entry.attempt.wrapping_add(1);
@@ -274,13 +266,23 @@ impl Links {
         let tuning = self.tuned(peer);
         let pair = Fresh::new(&self.sending, self.sizes, &tuning, false).map_err(failed)?;
         if peer == self.me {
-            let target = self.accept(&mut table, peer, 0, pair.number(), psn).map_err(failed)?;
-            let ready = pair.request(target, psn, self.depth(peer), &self.path(peer), &tuning).map_err(failed)?;
-            return Ok(Standing::Ready((ready, self.counter(peer))));
+            let accepted = self.accept(&mut table, peer, 0, pair.number(), psn);
+            let (depth, path) = (self.depth(peer), self.path(&table, peer));
+            let ready = accepted.and_then(|target| pair.request(target, psn, depth, &path, &tuning));
+            let entry = &mut table.peers[peer as usize];
+            return match ready {
+                Ok(ready) => {
+                    entry.patience.succeeded();
+                    Ok(Standing::Ready((ready, self.counter(peer))))
+                }
+                // The rank calls again until the connection is made.
+                Err(e) if entry.passes(&e) => Ok(Standing::Making),
+                Err(e) => Err(failed(e)),
+            };
         }
         let making = table.peers.iter().filter(|p| p.making.is_some()).count() as u32;
         let pause = REPEAT + REPEAT_EACH * making;
-        table.peers[peer as usize].making = Some(Attempt { pair, psn, due: Instant::now(), pause });
+        table.peers[peer as usize].making = Some(Attempt { pair, psn, due, pause });
         drop(table);
         self.agent_wake.wake();
         Ok(Standing::Making)
@@ -291,7 +293,7 @@ impl Links {
         let tuning = self.tuned(peer);
         let sizes = Sizes { sends: 1, receives: 1, pieces: 1, scatter: 1, inline: 0 };
         let pair = Fresh::new(&self.serving, sizes, &tuning, true)?;
-        let responder = pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)?;
+        let responder = pair.respond(requester, psn, self.depth(peer), &self.path(table, peer), &tuning)?;
         let number = responder.number();
         table.responders.add(number, peer);
         Self::retire(table, peer);
@@ -320,7 +322,11 @@ impl Links {
     /// Processes a message from `source`; returns the answer, if any.
     pub(crate) fn receive(&self, source: u32, message: Message) -> Option<Message> {
         let mut table = self.lock();
-        let entry = table.peers.get_mut(source as usize)?;
+        if source as usize >= table.peers.len() {
+            return None;
+        }
+        let path = self.path(&table, source);
+        let entry = &mut table.peers[source as usize];
         entry.unanswered = 0;
         let mut changed = false;
         let answer = match message {
@@ -330,10 +336,12 @@ impl Links {
             Message::Reply { attempt, responder, counter } if attempt == entry.attempt => {
                 if let Some(a) = entry.making.take() {
                     changed = true;
-                    let made =
-                        a.pair.request(responder, a.psn, self.depth(source), &self.path(source), &self.tuned(source));
+                    let made = a.pair.request(responder, a.psn, self.depth(source), &path, &self.tuned(source));
                     match made {
-                        Ok(r) => (entry.ready, entry.failures) = (Some((r, counter)), 0),
+                        Ok(r) => {
+                            entry.patience.succeeded();
+                            entry.ready = Some((r, counter));
+                        }
                         // The error may be temporary, so the rank begins to connect again.
                         Err(e) if entry.passes(&e) => {}
                         Err(e) => entry.refused = Some(format!("this rank cannot open the connection: {e}")),
@@ -356,6 +364,16 @@ impl Links {
             Message::Left => {
                 changed = true;
                 entry.left = true;
+                None
+            }
+            Message::Moved { number, lid, gid } => {
+                entry.moves.moved(number, Location { lid, gid });
+                Some(Message::Noted { number })
+            }
+            Message::Noted { number } => {
+                if table.own.is_some_and(|(last, _)| last == number) {
+                    table.peers[source as usize].moves.told();
+                }
                 None
             }
             Message::Ping => Some(Message::Pong),
@@ -395,7 +413,7 @@ impl Links {
         }
         Some(match self.accept(table, source, attempt, requester, psn) {
             Ok(responder) => {
-                table.peers[source as usize].failures = 0;
+                table.peers[source as usize].patience.succeeded();
                 Message::Reply { attempt, responder, counter: self.counter(source) }
             }
             // The peer repeats its request.
@@ -412,7 +430,14 @@ impl Links {
         if let Some(notice) = table.notice.take() {
             out.extend((0..self.addresses.len() as u32).filter(|r| *r != self.me).map(|r| (r, notice.clone())));
         }
+        let moved = Self::move_message(&table);
         for (rank, peer) in table.peers.iter_mut().enumerate() {
+            if peer.left || peer.lost.is_some() {
+                peer.moves.told();
+            }
+            let (tells, due) = peer.moves.due(now);
+            out.extend(moved.clone().filter(|_| tells).map(|m| (rank as u32, m)));
+            next = due.into_iter().chain(next).min();
             let attempt = peer.attempt;
             if let Some(a) = &mut peer.making {
                 if a.due <= now {
@@ -481,9 +506,10 @@ pub(super) fn refused(operation: &'static str, peer: u32, why: &str) -> Error {
 }
 
 /// Whether the peer is reached with a global routing header: always on Ethernet; on InfiniBand if it is in another
-/// subnet.
-pub(crate) fn is_global(mine: &LocalPort, address: &EndpointAddress) -> bool {
-    mine.ethernet || mine.gid[..8] != address.gid[..8] || address.lid == 0
+/// subnet, or if either port needs one.
+fn is_global(mine: &LocalPort, own: &Gid, address: &EndpointAddress, at: Location) -> bool {
+    let is_needed = mine.global || address.global;
+    mine.ethernet || is_needed || own[..8] != at.gid[..8] || at.lid == 0
 }
 
 #[cfg(test)]
@@ -491,7 +517,8 @@ mod tests {
     use super::*;
 
     fn choice(ethernet: bool) -> LocalPort {
-        LocalPort { device: "x".into(), port: 1, gid_index: 0, gid: [1; 16], lid: 3, ethernet, why: String::new() }
+        let (gid, why) = ([1; 16], String::new());
+        LocalPort { device: "x".into(), port: 1, gid_index: 0, gid, lid: 3, ethernet, global: false, why }
     }
 
     fn address(gid: [u8; 16], lid: u16) -> EndpointAddress {
@@ -499,6 +526,8 @@ mod tests {
             gid,
             lid,
             ethernet: false,
+            global: false,
+            partition: 0xffff,
             mtu: 5,
             depth: 1,
             datagrams: 0,
@@ -510,10 +539,16 @@ mod tests {
     }
 
     #[test]
-    fn global_header_on_ethernet_and_between_subnets() {
-        assert!(!is_global(&choice(false), &address([1; 16], 4)));
-        assert!(is_global(&choice(false), &address([2; 16], 4)));
-        assert!(is_global(&choice(false), &address([1; 16], 0)));
-        assert!(is_global(&choice(true), &address([1; 16], 4)));
+    fn global_header_on_ethernet_between_subnets_and_where_a_port_needs_it() {
+        let is = |mine: &LocalPort, address: &EndpointAddress| {
+            is_global(mine, &mine.gid, address, Moves::default().location(address))
+        };
+        assert!(!is(&choice(false), &address([1; 16], 4)));
+        assert!(is(&choice(false), &address([2; 16], 4)));
+        assert!(is(&choice(false), &address([1; 16], 0)));
+        assert!(is(&choice(true), &address([1; 16], 4)));
+        // Virtual functions, at either end.
+        assert!(is(&LocalPort { global: true, ..choice(false) }, &address([1; 16], 4)));
+        assert!(is(&choice(false), &EndpointAddress { global: true, ..address([1; 16], 4) }));
     }
 }

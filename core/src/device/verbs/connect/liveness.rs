@@ -18,8 +18,6 @@ const ASK: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(2);
 /// Maximum number of peers pinged at a time.
 const AT_ONCE: usize = 32;
-/// Maximum time for which the port may be down before it is an error.
-const DOWN: Duration = Duration::from_secs(5);
 /// Maximum time from the end of a rank's process to the arrival of its last datagram.
 const WORD: Duration = Duration::from_secs(1);
 
@@ -77,14 +75,15 @@ pub(crate) struct Heartbeat {
     processes: Vec<Option<Process>>,
     /// The time since which a process that has not left in order is known to have ended.
     ended: Option<Instant>,
-    /// Maximum time for which a peer may be silent.
+    /// Maximum time for which the port may be down, and for which a peer may be silent.
+    down: Duration,
     silence: Duration,
 }
 
 impl Heartbeat {
     /// # Errors
     /// `PeerLost` for a process of this machine that has already ended.
-    pub(crate) fn new(addresses: &[EndpointAddress], me: u32, silence: Duration) -> Result<Self> {
+    pub(crate) fn new(addresses: &[EndpointAddress], me: u32, (down, silence): (Duration, Duration)) -> Result<Self> {
         let now = Instant::now();
         let own = &addresses[me as usize];
         let mut processes = Vec::with_capacity(addresses.len());
@@ -106,6 +105,7 @@ impl Heartbeat {
             met: None,
             processes,
             ended: None,
+            down,
             silence,
         })
     }
@@ -146,7 +146,7 @@ impl Heartbeat {
             return Err(system(format!("{} has failed: {why}", links.choice.device))
                 .remedy("check the kernel log; the device may need a reset"));
         }
-        if table.down.is_some_and(|since| now.duration_since(since) > DOWN) {
+        if table.down.is_some_and(|since| now.duration_since(since) > self.down) {
             return Err(links.down(OP));
         }
         let ranks = table.peers.len();

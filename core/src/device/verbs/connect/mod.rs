@@ -6,5 +6,7 @@ pub(super) mod credits;
 pub(super) mod datagrams;
 pub(super) mod links;
 pub(super) mod liveness;
+mod moves;
+mod patience;
 pub(super) mod responders;
 pub(super) mod sgrs;

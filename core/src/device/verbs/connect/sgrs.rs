@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::super::address::Message;
 use super::super::limit::limit;
+use super::super::sys::Path;
 use super::super::sys::sgrs::SgrsQueuePair;
 use super::super::wait::random;
 use super::links::{Links, REPEAT, REPEAT_MOST, Table, refused};
@@ -72,11 +73,11 @@ impl Pairing {
 }
 
 impl Links {
-    fn fresh_sgrs(&self, peer: u32, pairing: &mut Pairing) -> io::Result<Arc<SgrsQueuePair>> {
+    fn fresh_sgrs(&self, peer: u32, pairing: &mut Pairing, path: &Path) -> io::Result<Arc<SgrsQueuePair>> {
         let psn = u32::from_le_bytes(random::<4>()?) & 0xff_ffff;
         let pair = SgrsQueuePair::new(&self.domain, &self.channel, self.sgrs_sizes, &self.tuned(peer), psn)?;
         if peer == self.me {
-            pair.connect(pair.number(), psn, &self.path(peer), &self.tuned(peer))?;
+            pair.connect(pair.number(), psn, path, &self.tuned(peer))?;
             pair.confirm();
         }
         let pair = Arc::new(pair);
@@ -90,13 +91,14 @@ impl Links {
     /// send once confirmed.
     pub(crate) fn sgrs(&self, peer: u32) -> Result<Arc<SgrsQueuePair>> {
         let mut table = self.lock();
+        let path = self.path(&table, peer);
         let pairing = &mut table.peers[peer as usize].pairing;
         if let Some(why) = &pairing.refused {
             return Err(refused(OP, peer, why));
         }
         match &pairing.own {
             Some(own) if own.ended().is_none() => Ok(Arc::clone(own)),
-            _ => self.fresh_sgrs(peer, pairing).map_err(|e| limit(OP, e).peer(peer)),
+            _ => self.fresh_sgrs(peer, pairing, &path).map_err(|e| limit(OP, e).peer(peer)),
         }
     }
 
@@ -124,6 +126,7 @@ impl Links {
     pub(crate) fn renew(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>, why: &str) {
         queue_pair.end(why);
         let mut table = self.lock();
+        let path = self.path(&table, peer);
         let pairing = &mut table.peers[peer as usize].pairing;
         if !pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair)) {
             return;
@@ -132,7 +135,7 @@ impl Links {
         (pairing.own, pairing.next_request) = (None, None);
         // A peer that was not connected has no queue pair to end.
         if was_connected && peer != self.me {
-            match self.fresh_sgrs(peer, pairing) {
+            match self.fresh_sgrs(peer, pairing, &path) {
                 Ok(_) => pairing.next_request = Some((Instant::now(), REPEAT)),
                 Err(e) => tracing::warn!("cannot create an SGRS queue pair to rank {peer}: {e}"),
             }
@@ -143,11 +146,14 @@ impl Links {
 
     /// Processes a message about the SGRS queue pair to `source`; returns the answer, and whether to wake the rank.
     pub(crate) fn receive_for_sgrs(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
+        let path = self.path(table, source);
         let pairing = &mut table.peers[source as usize].pairing;
         match message {
             Message::Pair { attempt, number, psn } => {
-                match self.connect_to_attempt(pairing, source, attempt, number, psn) {
+                match self.connect_to_attempt(pairing, (source, &path), attempt, number, psn) {
                     Ok(true) => {
+                        table.peers[source as usize].patience.succeeded();
+                        let pairing = &table.peers[source as usize].pairing;
                         let own = pairing.own.as_ref().map_or((0, 0), |own| (own.number(), own.psn));
                         let answer =
                             Message::Paired { answers: attempt, attempt: pairing.attempt, number: own.0, psn: own.1 };
@@ -162,7 +168,7 @@ impl Links {
             Message::Paired { answers, attempt, number, psn }
                 if answers == pairing.attempt && pairing.own.is_some() =>
             {
-                match self.connect_to_attempt(pairing, source, attempt, number, psn) {
+                match self.connect_to_attempt(pairing, (source, &path), attempt, number, psn) {
                     // If connecting to a newer attempt has renewed the own queue pair, this message does not answer
                     // that one.
                     Ok(true) if answers == pairing.attempt => {
@@ -190,7 +196,7 @@ impl Links {
     fn connect_to_attempt(
         &self,
         pairing: &mut Pairing,
-        peer: u32,
+        (peer, path): (u32, &Path),
         attempt: u32,
         number: u32,
         psn: u32,
@@ -207,9 +213,9 @@ impl Links {
         }
         let own = match &pairing.own {
             Some(own) => Arc::clone(own),
-            None => self.fresh_sgrs(peer, pairing)?,
+            None => self.fresh_sgrs(peer, pairing, path)?,
         };
-        own.connect(number, psn, &self.path(peer), &self.tuned(peer))?;
+        own.connect(number, psn, path, &self.tuned(peer))?;
         (pairing.peer_attempt, pairing.is_connected) = (Some(attempt), true);
         Ok(true)
     }

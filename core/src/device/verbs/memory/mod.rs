@@ -7,6 +7,7 @@ mod group;
 pub(super) mod lent;
 pub(super) mod regions;
 pub(super) mod slab;
+mod spread;
 pub(super) mod user;
 
 pub(super) use cache::Limits as CacheLimits;

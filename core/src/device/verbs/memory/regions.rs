@@ -2,7 +2,8 @@
 //! Regions: memory that this rank has registered, and memory of peers that it has imported.
 //!
 //! A key consists of `3`, the address and length of the region, the HCA's remote key, and the region's number at its
-//! owner. The key of an exported region begins with `4`, has the count of revocations in place of the number, and ends
+//! owner. A region with several registrations ([`super::spread`]) has the key `5`, address, length, number, stride, and
+//! all remote keys. The key of an exported region begins with `4`, has the count of revocations in place of the number, and ends
 //! with the address and key of that count ([`super::lent`]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,12 +14,17 @@ use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::lent::{Lent, Witness};
 use super::slab::Slab;
+use super::spread::{Spread, ranges};
 use crate::device::imports::{self as checks, ImportedRegion};
 use crate::device::verbs::limit::{limit, registration};
+use crate::device::verbs::post::cut::{Limits, Part, cut};
 use crate::device::verbs::post::notices::raised;
+use crate::device::verbs::sys::qp::Action;
+use crate::device::verbs::sys::queue::Piece;
 use crate::device::verbs::sys::{Domain, Memory, Rights};
 use crate::device::{Place, Range, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,6 +34,7 @@ use crate::wire::{Reader, Writer};
 
 const TAG: u8 = 3;
 const LENT: u8 = 4;
+const SPREAD: u8 = 5;
 
 /// Time for which allocated memory stays registered after its release. A peer that is late to access a rank that ends
 /// abnormally then gets the error that the rank is lost, not that a key is unknown. Nothing else uses those pages.
@@ -40,7 +47,8 @@ const LINGER_REGIONS: usize = 64;
 struct Owned {
     base: *mut u8,
     len: usize,
-    memory: Option<Memory>,
+    /// Its registrations, with their offsets.
+    memory: SmallVec<[(usize, Memory); 1]>,
     /// Memory that the device allocated.
     map: Option<MmapRaw>,
 }
@@ -51,6 +59,8 @@ pub(crate) struct Import {
     pub(crate) peer: u32,
     pub(crate) base: u64,
     pub(crate) len: usize,
+    /// Number of bytes at its start for which `key` is used; the keys for others are in [`Spread`].
+    pub(crate) covered: usize,
     pub(crate) key: u32,
     /// Number of the region at its owner.
     pub(crate) number: u64,
@@ -71,9 +81,9 @@ impl Import {
         self.base.wrapping_add(offset as u64)
     }
 
-    /// Whether the region has `len` bytes at `offset`.
+    /// Whether the key of the region covers `len` bytes at `offset`.
     fn has(&self, offset: usize, len: usize) -> bool {
-        self.len.checked_sub(offset).is_some_and(|room| len <= room)
+        self.covered.checked_sub(offset).is_some_and(|room| len <= room)
     }
 
     /// The address of an integer of `len` bytes; an error if it is outside or misaligned.
@@ -86,6 +96,14 @@ impl Import {
     }
 }
 
+/// The registrations of an imported region.
+enum Kind {
+    One,
+    Lent(Witness),
+    /// Stride and keys.
+    Spread(usize, Vec<u32>),
+}
+
 /// All regions known to this rank.
 pub(crate) struct Regions {
     domain: Arc<Domain>,
@@ -95,6 +113,10 @@ pub(crate) struct Regions {
     /// Registered memory by address and handle, for local buffers: length and local key.
     by_address: BTreeMap<(usize, u64), (usize, u32)>,
     imports: Slots<Import>,
+    /// Imported regions with several registrations, by handle.
+    spread: FxHashMap<u64, Spread>,
+    /// Maximum length of a registration.
+    longest: usize,
     released: VecDeque<(Instant, Owned)>,
     pub(super) last: u64,
     /// Number of packets of each rank that this rank has received, followed by the number of revocations of exported
@@ -109,7 +131,7 @@ impl Regions {
         8 * (ranks + 1)
     }
 
-    pub(crate) fn new(domain: &Arc<Domain>, me: u32, ranks: usize) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>, me: u32, ranks: usize, longest: usize) -> io::Result<Self> {
         Ok(Self {
             domain: Arc::clone(domain),
             me,
@@ -117,6 +139,8 @@ impl Regions {
             owned: FxHashMap::default(),
             by_address: BTreeMap::new(),
             imports: Slots::default(),
+            spread: FxHashMap::default(),
+            longest,
             released: VecDeque::new(),
             last: 0,
             words: Slab::new(domain, Self::bytes(ranks), Rights::Remote)?,
@@ -193,19 +217,28 @@ impl Regions {
         map: Option<MmapRaw>,
         operation: &'static str,
     ) -> Result<Registration> {
-        let memory = if len == 0 {
-            None
-        } else {
+        let (ranges, stride) = ranges(len, self.longest);
+        let mut memory: SmallVec<[(usize, Memory); 1]> = SmallVec::new();
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
             // SAFETY: by the contract.
-            let memory = unsafe { Memory::register(&self.domain, base, len, Rights::Remote) };
-            Some(memory.map_err(|e| registration(operation, len, e))?)
-        };
+            let made =
+                unsafe { Memory::register(&self.domain, base.wrapping_add(range.start), range.len(), Rights::Remote) };
+            memory.push((range.start, made.map_err(|e| registration(operation, len, e))?));
+        }
         self.last += 1;
         let number = self.last;
-        let key = memory.as_ref().map_or(0, Memory::remote_key);
-        let key = Writer::new().u8(TAG).u64(base.addr() as u64).u64(len as u64).u32(key).u64(number).done();
-        if let Some(m) = &memory {
-            self.by_address.insert((base.addr(), number), (len, m.local_key()));
+        let head = |tag| Writer::new().u8(tag).u64(base.addr() as u64).u64(len as u64);
+        let key = match &memory[..] {
+            [] => head(TAG).u32(0).u64(number),
+            [(_, memory)] => head(TAG).u32(memory.remote_key()).u64(number),
+            all => {
+                let w = head(SPREAD).u64(number).u64(stride as u64);
+                all.iter().fold(w, |w, (_, memory)| w.u32(memory.remote_key()))
+            }
+        };
+        let key = key.done();
+        for ((start, memory), range) in memory.iter().zip(&ranges) {
+            self.by_address.insert((base.addr() + start, number), (range.len(), memory.local_key()));
         }
         self.owned.insert(number, Owned { base, len, memory, map });
         Ok(Registration { base, len, key, handle: number })
@@ -219,7 +252,9 @@ impl Regions {
         let Some(owned) = self.owned.remove(&handle) else {
             return Err(Error::new(ErrorKind::Freed, OP).device("verbs"));
         };
-        self.by_address.remove(&(owned.base.addr(), handle));
+        for (start, _) in &owned.memory {
+            self.by_address.remove(&(owned.base.addr() + start, handle));
+        }
         if owned.map.is_some() && owned.len <= LINGER_BYTES {
             self.released.push_back((Instant::now(), owned));
             return self.deregister_lingering();
@@ -258,23 +293,38 @@ impl Regions {
         let mut r = Reader::new(key);
         let fields = (|| {
             let tag = r.u8()?;
-            let (base, len, key, number) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
-            let witness = match tag {
-                TAG => None,
-                LENT => Some(Witness { expected: number, address: r.u64()?, key: r.u32()? }),
+            let (base, len) = (r.u64()?, r.u64()?);
+            if tag == SPREAD {
+                let (number, stride) = (r.u64()?, r.u64()?.try_into().ok()?);
+                let keys: Vec<u32> = std::iter::from_fn(|| r.u32()).collect();
+                return r.rest().is_empty().then_some((base, len, *keys.first()?, number, Kind::Spread(stride, keys)));
+            }
+            let (key, number) = (r.u32()?, r.u64()?);
+            let kind = match tag {
+                TAG => Kind::One,
+                LENT => Kind::Lent(Witness { expected: number, address: r.u64()?, key: r.u32()? }),
                 _ => return None,
             };
-            r.rest().is_empty().then_some((base, len, key, number, witness))
+            r.rest().is_empty().then_some((base, len, key, number, kind))
         })();
         let malformed = || Error::new(ErrorKind::Protocol, OP).peer(peer).device("verbs").cause("malformed key");
-        let (base, len, key, number, witness) = fields.ok_or_else(malformed)?;
+        let (base, len, key, number, kind) = fields.ok_or_else(malformed)?;
         if base.checked_add(len).is_none() || len > isize::MAX as u64 {
             return Err(malformed());
         }
         let len = len as usize;
         let handle = self.imports.next();
-        self.imports.add(Import { peer, base, len, key, number });
-        let lists = witness.map(|witness| self.lent.imported(handle, witness));
+        let mut import = Import { peer, base, len, covered: len, key, number };
+        if let Kind::Spread(stride, keys) = &kind {
+            let spread = Spread::new(import, *stride, keys, len).ok_or_else(malformed)?;
+            import.covered = spread.first(len);
+            self.spread.insert(handle, spread);
+        }
+        self.imports.add(import);
+        let lists = match kind {
+            Kind::Lent(witness) => Some(self.lent.imported(handle, witness)),
+            Kind::One | Kind::Spread(..) => None,
+        };
         // Nothing is mapped, not even this rank's own memory: atomics of the processor are not atomic with those of the
         // HCA.
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists, steps: false })
@@ -282,10 +332,29 @@ impl Regions {
 
     pub(crate) fn forget(&mut self, handle: u64) -> Option<Import> {
         self.lent.forget(handle);
+        self.spread.remove(&handle);
         self.imports.remove(handle)
     }
 
-    /// Address and key of `place` at `peer`; an error unless the region has `len` bytes there.
+    /// Splits a transfer with `region`, whose remote bytes begin at those of `action`, into requests.
+    pub(crate) fn cut(&self, region: u64, pieces: &[Piece], action: Action, limits: Limits) -> SmallVec<[Part; 1]> {
+        let Some(spread) = self.spread.get(&region) else { return cut(pieces, action, limits) };
+        let mut parts = cut(pieces, action, spread.limits(limits));
+        spread.key_all(&mut parts);
+        parts
+    }
+
+    /// The limits of requests with `region`.
+    pub(crate) fn limits(&self, region: u64, limits: Limits) -> Limits {
+        self.spread.get(&region).map_or(limits, |spread| spread.limits(limits))
+    }
+
+    /// The operation on `region`, with the key for its remote address.
+    pub(crate) fn keyed(&self, region: u64, action: Action) -> Action {
+        self.spread.get(&region).map_or(action, |spread| spread.keyed(action))
+    }
+
+    /// Address and key of the start of `place` at `peer`; an error unless the region has `len` bytes there.
     #[inline(always)]
     pub(crate) fn reach(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<(u64, u32)> {
         self.find(peer, place, len, operation).map(|import| (import.address(place.offset), import.key))
@@ -322,7 +391,7 @@ impl Regions {
     #[cold]
     #[inline(never)]
     fn find_own<'a>(
-        &self,
+        &'a self,
         found: Option<&'a Import>,
         peer: u32,
         place: Place,
@@ -335,7 +404,8 @@ impl Regions {
             if peer == self.me && !self.owned.contains_key(&import.number) {
                 return Err(Error::new(ErrorKind::BadKey, operation).peer(peer).cause("the region was released"));
             }
-            checks::range(import, Range { offset: place.offset, len }, operation).map(|()| import)
+            checks::range(import, Range { offset: place.offset, len }, operation)?;
+            Ok(self.spread.get(&place.region).map_or(import, |spread| spread.at(place.offset)))
         };
         checked().map_err(|e| e.device("verbs"))
     }
@@ -359,10 +429,12 @@ impl Regions {
 
 /// Ends a registration; its remote key is invalid afterwards.
 fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
-    let Some(memory) = owned.memory.take() else { return Ok(()) };
-    memory.deregister().map_err(|e| {
-        // The HCA may still write the memory, so the pages are leaked.
-        std::mem::forget(owned);
-        Error::system(operation, e).device("verbs")
-    })
+    while let Some((_, memory)) = owned.memory.pop() {
+        if let Err(e) = memory.deregister() {
+            // The HCA may still write the memory, so the pages are leaked.
+            std::mem::forget(owned);
+            return Err(Error::system(operation, e).device("verbs"));
+        }
+    }
+    Ok(())
 }

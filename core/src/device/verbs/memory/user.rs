@@ -51,6 +51,8 @@ pub(crate) struct UserMemory {
     cache: Cache<Memory>,
     domain: Arc<Domain>,
     on_demand: bool,
+    /// Maximum length of a registration.
+    longest: usize,
     /// Started with the first registration; `Err` if the machine does not support it.
     watch: Option<Result<Watch, ()>>,
     /// Whether a registration has failed at a limit.
@@ -58,8 +60,8 @@ pub(crate) struct UserMemory {
 }
 
 impl UserMemory {
-    pub(crate) fn new(domain: &Arc<Domain>, limits: Limits, on_demand: bool) -> Self {
-        Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, watch: None, limited: false }
+    pub(crate) fn new(domain: &Arc<Domain>, limits: Limits, on_demand: bool, longest: usize) -> Self {
+        Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, longest, watch: None, limited: false }
     }
 
     /// Drops registrations of memory that the program has freed.
@@ -192,6 +194,10 @@ impl UserMemory {
     /// # Safety
     /// The contract of [`register`](Self::register).
     unsafe fn pin(&mut self, group: &Group, rights: Rights, stats: &Stats) -> io::Result<Memory> {
+        if group.len() > self.longest {
+            // As if there were no memory for it: it is copied.
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
         loop {
             let base = std::ptr::with_exposed_provenance_mut(group.start);
             // SAFETY: by the contract.

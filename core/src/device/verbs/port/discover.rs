@@ -12,12 +12,15 @@ use ipnet::IpNet;
 use super::candidate::{Candidate, GidKind, PortsOfRank, Scope, gid};
 use super::network::Interfaces;
 use super::{LocalPort, OP, Opened};
+use crate::device::verbs::adapter::usable;
 use crate::device::verbs::sys::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
 /// Link layer code of Ethernet, as reported by ports.
 const ETHERNET: u8 = 2;
+/// `IBV_QPF_GRH_REQUIRED` of ports.
+const GLOBAL: u8 = 1;
 /// Maximum number of candidates of a rank.
 pub(super) const CANDIDATES: usize = 64;
 
@@ -72,13 +75,11 @@ fn devices() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Opens a device with remote atomics; also returns its number of ports.
+/// Opens a device that this runtime can use; also returns its number of ports.
 fn open(device: &str) -> Result<(Arc<Context>, u8), String> {
     let context = Context::open(device).map_err(|e| e.to_string())?;
     let attributes = context.attributes().map_err(|e| e.to_string())?;
-    if attributes.atomic_cap == rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE {
-        return Err("the device has no remote atomics, which locks and accumulates need".to_owned());
-    }
+    usable(&context, &attributes)?;
     Ok((context, attributes.phys_port_cnt))
 }
 
@@ -212,7 +213,8 @@ impl LocalPorts {
             has_any = true;
             let why = format!("{name} ({})", set.map_or_else(|| describe(&candidate), |_| "as set".to_owned()));
             let lid = attributes.lid;
-            let local = LocalPort { device: device.to_owned(), port, gid_index, gid, lid, ethernet, why };
+            let global = attributes.flags & GLOBAL != 0;
+            let local = LocalPort { device: device.to_owned(), port, gid_index, gid, lid, ethernet, global, why };
             self.ports.push((local, Arc::clone(context)));
             self.published.candidates.push(candidate);
         }

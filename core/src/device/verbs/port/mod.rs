@@ -30,6 +30,8 @@ pub(super) struct LocalPort {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) ethernet: bool,
+    /// Whether the port needs a global routing header in all packets, as virtual functions may.
+    pub(super) global: bool,
     /// The reason why the port was chosen, for messages.
     pub(super) why: String,
 }

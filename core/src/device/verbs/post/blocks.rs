@@ -7,9 +7,9 @@
 //! ([`lent`](crate::device::verbs::memory::lent)). A queue pair executes reads in posting order (InfiniBand
 //! Architecture Specification, volume 1, 10.8.3.3), so the word is read after the data.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use super::cut::cut;
+use super::cut::Part;
 use super::engine::Engine;
 use super::request::{Held, Notice, Owner};
 use crate::device::request::length;
@@ -71,11 +71,10 @@ impl Engine {
         let found = unsafe { self.user.pieces(into, Rights::Local, known, &self.out.stats) };
         let (pieces, leases) = found.map_err(|e| e.peer(peer))?;
         let (mut rest, mut done) = (&pieces[..], 0);
-        let mut parts: Vec<(Action, SmallVec<[Piece; 2]>)> = Vec::with_capacity(places.len() + 1);
+        let mut parts: Vec<Part> = Vec::with_capacity(places.len() + 1);
         for (range, (address, key)) in ranges.iter().zip(places) {
             let own = take(&mut rest, &mut done, range.len);
-            let action = Action::Read { address, key };
-            parts.extend(cut(&own, self.limits).into_iter().map(|(at, pieces)| (action.behind(at), pieces)));
+            parts.extend(self.regions.cut(region, &own, Action::Read { address, key }, self.limits));
         }
         let mut held = Held { owner: Owner::User(request.id), zcopy: true, leases, ..Held::default() };
         if let Some(witness) = self.regions.witness(region) {

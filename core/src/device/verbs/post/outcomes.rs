@@ -18,6 +18,8 @@ pub(crate) struct Staged {
     /// Id of the user's operation.
     pub(super) id: u64,
     pub(super) peer: u32,
+    /// Handle of the remote region.
+    pub(super) region: u64,
     /// Write or read, at the remote address of the first remaining byte.
     pub(super) action: Action,
     /// The remaining local blocks.

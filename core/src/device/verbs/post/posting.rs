@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::cut::cut;
+use super::cut::Part;
 use super::engine::Engine;
 use super::lists::List;
 use super::request::{Held, Notice, Owner};
@@ -37,6 +37,11 @@ enum Local {
     Bcopy,
     /// Several bounce buffers: the bytes exceed one, and cannot be registered.
     Staged,
+}
+
+/// The region of a transfer.
+pub(super) fn region_of(request: &WorkRequest<'_>) -> u64 {
+    if let Operation::Transfer(transfer) = &request.operation { transfer.region } else { 0 }
 }
 
 impl Engine {
@@ -320,7 +325,7 @@ impl Engine {
                 return Ok(unsafe { self.stage(request, blocks, action, notice) });
             }
         };
-        let parts = cut(&pieces, self.limits);
+        let parts = self.regions.cut(region_of(request), &pieces, action, self.limits);
         if !self.queue(peer).has_room(parts.len()) {
             held.chunk.into_iter().for_each(|chunk| self.out.pool.give(chunk));
             return Ok(Posted::Busy);
@@ -332,7 +337,7 @@ impl Engine {
             held.notice = self.notify_later(notice);
             (None, None)
         };
-        self.post_all(peer, parts.into_iter().map(|(at, pieces)| (action.behind(at), pieces)), held, immediate);
+        self.post_all(peer, parts.into_iter(), held, immediate);
         self.post_notification(peer, alone);
         Ok(Posted::Pending)
     }
@@ -341,7 +346,7 @@ impl Engine {
     pub(super) fn post_all(
         &mut self,
         peer: u32,
-        parts: impl ExactSizeIterator<Item = (Action, SmallVec<[Piece; 2]>)>,
+        parts: impl ExactSizeIterator<Item = Part>,
         mut held: Held,
         immediate: Option<u32>,
     ) {

@@ -292,12 +292,12 @@ impl<Q: Sends> SendQueue<Q> {
         true
     }
 
-    /// Handles a request that the HCA has not accepted: `ENOMEM` means that the queue is full, any other code is
-    /// permanent.
+    /// Handles a request that the HCA has not accepted: `ENOMEM` means that the queue is full unless it is empty, any
+    /// other code is permanent. Some drivers return negative codes.
     #[cold]
     fn not_taken(&mut self, code: i32) {
-        if code != libc::ENOMEM {
-            let why = std::io::Error::from_raw_os_error(code);
+        if code != libc::ENOMEM || self.posted == 0 {
+            let why = std::io::Error::from_raw_os_error(code.abs());
             self.refused = Some(Error::system("post a work request", why).peer(self.peer).device("verbs"));
         }
     }

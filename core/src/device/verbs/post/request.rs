@@ -115,7 +115,7 @@ impl Request {
     /// The inline bytes as a segment.
     #[inline]
     pub(crate) fn inline_piece(&self) -> Piece {
-        Piece { address: self.inline.as_ptr().addr() as u64, len: self.inline.len() as u32, key: 0 }
+        Piece { address: self.inline.as_ptr().expose_provenance() as u64, len: self.inline.len() as u32, key: 0 }
     }
 
     /// The request with number `id`, in the form for the HCA.

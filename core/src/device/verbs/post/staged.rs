@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::engine::Engine;
 use super::outcomes::Staged;
+use super::posting::region_of;
 use super::request::{Held, Notice, Owner};
 use crate::device::verbs::memory::buffers::MAX_CHUNK;
 use crate::device::verbs::sys::qp::Action;
@@ -41,15 +42,17 @@ impl Engine {
         action: Action,
         notice: Option<Notice>,
     ) -> Posted {
+        let region = region_of(request);
         self.transfers += 1;
         self.out.open += 1;
         self.out.staged.push_back(Staged {
             number: self.transfers,
             id: request.id,
             peer: request.peer,
+            region,
             action,
             blocks: blocks.iter().filter(|b| b.len > 0).copied().collect(),
-            max_segment: MAX_CHUNK.min(self.limits.message),
+            max_segment: MAX_CHUNK.min(self.regions.limits(region, self.limits).message),
             open: 0,
             error: None,
             notice,
@@ -83,7 +86,7 @@ impl Engine {
             let blocks = take(&mut staged.blocks, staged.max_segment);
             let len = blocks.iter().map(|b| b.len).sum::<usize>();
             let piece = self.out.pool.piece(&chunk, 0, len);
-            let action = staged.action;
+            let action = self.regions.keyed(staged.region, staged.action);
             staged.action = action.behind(len as u64);
             staged.open += 1;
             let mut held = Held { owner: Owner::Piece(staged.number), ..Held::default() };

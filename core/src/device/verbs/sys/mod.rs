@@ -9,20 +9,21 @@
 //!
 //! Child objects keep their parents alive (`Arc`), so that objects are destroyed in order.
 
+pub(super) mod fork;
 pub(super) mod qp;
 pub(super) mod queue;
 pub(super) mod sgrs;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char, c_void};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_access_flags, ibv_ack_async_event, ibv_ah, ibv_ah_attr, ibv_alloc_pd, ibv_async_event, ibv_close_device,
-    ibv_context, ibv_create_ah, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_device_attr, ibv_event_type,
-    ibv_event_type_str, ibv_free_device_list, ibv_get_async_event, ibv_get_device_list, ibv_get_device_name,
-    ibv_global_route, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device, ibv_query_pkey, ibv_reg_mr,
+    ibv_access_flags, ibv_ah, ibv_ah_attr, ibv_alloc_pd, ibv_close_device, ibv_context, ibv_create_ah, ibv_dealloc_pd,
+    ibv_dereg_mr, ibv_destroy_ah, ibv_device_attr, ibv_free_device_list, ibv_get_device_list, ibv_get_device_name,
+    ibv_global_route, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device, ibv_query_gid, ibv_query_pkey,
+    ibv_reg_mr,
 };
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -78,25 +79,66 @@ pub(super) enum AsyncEvent {
     PortDown(u8),
     /// A port came up again.
     PortUp(u8),
+    /// Addresses or partition keys of a port may have changed.
+    PortChanged(u8),
     /// An event that needs no action and is only logged.
     Other(String),
 }
 
+/// Types of events, as numbers: a kernel may report types that the header of this build does not know, which an
+/// enumeration of Rust must not hold.
+mod kind {
+    use rdma_sys::ibv_event_type as t;
+
+    pub(super) const CQ_ERR: u32 = t::IBV_EVENT_CQ_ERR as u32;
+    pub(super) const DEVICE_FATAL: u32 = t::IBV_EVENT_DEVICE_FATAL as u32;
+    pub(super) const PORT_ACTIVE: u32 = t::IBV_EVENT_PORT_ACTIVE as u32;
+    pub(super) const PORT_ERR: u32 = t::IBV_EVENT_PORT_ERR as u32;
+    pub(super) const LID_CHANGE: u32 = t::IBV_EVENT_LID_CHANGE as u32;
+    pub(super) const PKEY_CHANGE: u32 = t::IBV_EVENT_PKEY_CHANGE as u32;
+    pub(super) const SM_CHANGE: u32 = t::IBV_EVENT_SM_CHANGE as u32;
+    pub(super) const SRQ_ERR: u32 = t::IBV_EVENT_SRQ_ERR as u32;
+    pub(super) const CLIENT_REREGISTER: u32 = t::IBV_EVENT_CLIENT_REREGISTER as u32;
+    pub(super) const GID_CHANGE: u32 = t::IBV_EVENT_GID_CHANGE as u32;
+}
+
+/// `ibv_async_event`, with a number as its type.
+#[repr(C)]
+struct RawEvent {
+    element: Element,
+    kind: u32,
+}
+
+#[repr(C)]
+union Element {
+    object: *mut c_void,
+    port: i32,
+}
+
+// As in libibverbs, but for the types of events.
+unsafe extern "C" {
+    fn ibv_get_async_event(context: *mut ibv_context, event: *mut RawEvent) -> i32;
+    fn ibv_ack_async_event(event: *mut RawEvent);
+    fn ibv_event_type_str(kind: u32) -> *const c_char;
+}
+
 /// Interprets an event. A pure function, so that events of real hardware can be tested.
-fn meaning(kind: ibv_event_type, port: i32, text: String) -> AsyncEvent {
-    use ibv_event_type::*;
+fn meaning(kind: u32, port: i32, text: String) -> AsyncEvent {
+    use kind::*;
     match kind {
-        IBV_EVENT_DEVICE_FATAL | IBV_EVENT_CQ_ERR | IBV_EVENT_SRQ_ERR => AsyncEvent::Fatal(text),
-        IBV_EVENT_PORT_ERR => AsyncEvent::PortDown(port as u8),
-        IBV_EVENT_PORT_ACTIVE => AsyncEvent::PortUp(port as u8),
+        DEVICE_FATAL | CQ_ERR | SRQ_ERR => AsyncEvent::Fatal(text),
+        PORT_ERR => AsyncEvent::PortDown(port as u8),
+        PORT_ACTIVE => AsyncEvent::PortUp(port as u8),
+        LID_CHANGE | PKEY_CHANGE | SM_CHANGE | CLIENT_REREGISTER | GID_CHANGE => AsyncEvent::PortChanged(port as u8),
         // Errors of queue pairs are also reported as completions, with more detail.
         _ => AsyncEvent::Other(text),
     }
 }
 
 impl Context {
-    /// Opens the device called `name`.
+    /// Opens the device called `name`. Memory can only be registered afterwards.
     pub(super) fn open(name: &str) -> io::Result<Arc<Self>> {
+        fork::protect();
         let mut count = 0;
         // SAFETY: the list lives until it is freed below, and has `count` entries.
         unsafe {
@@ -159,6 +201,18 @@ impl Context {
         (0..count).map_while(query).collect()
     }
 
+    /// The GID of a port at `index`.
+    pub(super) fn gid(&self, port: u8, index: u8) -> io::Result<Gid> {
+        // SAFETY: plain data, filled by the call if it succeeds.
+        unsafe {
+            let mut gid: rdma_sys::ibv_gid = std::mem::zeroed();
+            match ibv_query_gid(self.raw, port, i32::from(index), &raw mut gid) {
+                0 => Ok(gid.raw),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
     /// A descriptor that is readable when there is an event.
     pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: an open context, whose descriptor stays open as long.
@@ -170,24 +224,16 @@ impl Context {
         // SAFETY: plain data, filled by the call if it succeeds; the text is static. Each event is acknowledged before
         // it is handled, so that no destruction waits for it.
         unsafe {
-            let mut e: ibv_async_event = std::mem::zeroed();
+            let mut e: RawEvent = std::mem::zeroed();
             if ibv_get_async_event(self.raw, &raw mut e) != 0 {
                 return None;
             }
-            let kind = std::mem::replace(&mut e.event_type, ibv_event_type::IBV_EVENT_COMM_EST);
-            let text = CStr::from_ptr(ibv_event_type_str(clone(&kind))).to_string_lossy().into_owned();
-            let port = e.element.port_num;
-            e.event_type = clone(&kind);
+            let text = CStr::from_ptr(ibv_event_type_str(e.kind)).to_string_lossy();
+            let (kind, port, text) = (e.kind, e.element.port, format!("event {}: {text}", e.kind));
             ibv_ack_async_event(&raw mut e);
             Some(meaning(kind, port, text))
         }
     }
-}
-
-/// The enumeration of `rdma-sys` is plain data but not `Copy`.
-fn clone(kind: &ibv_event_type) -> ibv_event_type {
-    // SAFETY: a fieldless enumeration.
-    unsafe { std::ptr::read(kind) }
 }
 
 owned!(Context, ibv_close_device);
@@ -342,12 +388,19 @@ mod tests {
     #[test]
     fn fatal_events_and_port_events_are_distinguished() {
         let m = |kind| meaning(kind, 2, "text".into());
-        assert_eq!(m(ibv_event_type::IBV_EVENT_DEVICE_FATAL), AsyncEvent::Fatal("text".into()));
-        assert_eq!(m(ibv_event_type::IBV_EVENT_CQ_ERR), AsyncEvent::Fatal("text".into()));
-        assert_eq!(m(ibv_event_type::IBV_EVENT_SRQ_ERR), AsyncEvent::Fatal("text".into()));
-        assert_eq!(m(ibv_event_type::IBV_EVENT_PORT_ERR), AsyncEvent::PortDown(2));
-        assert_eq!(m(ibv_event_type::IBV_EVENT_PORT_ACTIVE), AsyncEvent::PortUp(2));
-        assert_eq!(m(ibv_event_type::IBV_EVENT_LID_CHANGE), AsyncEvent::Other("text".into()));
+        for kind in [kind::DEVICE_FATAL, kind::CQ_ERR, kind::SRQ_ERR] {
+            assert_eq!(m(kind), AsyncEvent::Fatal("text".into()));
+        }
+        assert_eq!(m(kind::PORT_ERR), AsyncEvent::PortDown(2));
+        assert_eq!(m(kind::PORT_ACTIVE), AsyncEvent::PortUp(2));
+        use kind::{CLIENT_REREGISTER, GID_CHANGE, LID_CHANGE, PKEY_CHANGE, SM_CHANGE};
+        for kind in [LID_CHANGE, PKEY_CHANGE, SM_CHANGE, CLIENT_REREGISTER, GID_CHANGE] {
+            assert_eq!(m(kind), AsyncEvent::PortChanged(2));
+        }
+        // `IBV_EVENT_DEVICE_SPEED_CHANGE` of newer libraries, and one of the future.
+        for kind in [20, 99, u32::MAX] {
+            assert_eq!(m(kind), AsyncEvent::Other("text".into()));
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use rdma_sys::{
 use smallvec::SmallVec;
 
 use super::queue::{Completions, Piece, SharedReceives};
-use super::{Domain, Handle, Path, REMOTE, check, made, owned};
+use super::{Domain, Handle, Path, REMOTE, Rights, check, made, owned};
+use crate::device::verbs::memory::slab::Slab;
 
 /// The objects from which the queue pairs of a rank are built.
 #[derive(Clone)]
@@ -57,8 +58,8 @@ const RNR_RETRIES: u8 = 7;
 /// A queue pair in any state.
 pub(crate) struct Pair {
     raw: *mut ibv_qp,
-    inline: u32,
-    _parts: Parts,
+    sizes: Sizes,
+    parts: Parts,
 }
 
 impl Pair {
@@ -78,7 +79,7 @@ impl Pair {
         };
         // SAFETY: live parts; the attributes are copied and the true sizes written back.
         let raw = made(unsafe { ibv_create_qp(parts.domain.raw, &raw mut init) })?;
-        Ok(Self { raw, inline: sizes.inline, _parts: parts.clone() })
+        Ok(Self { raw, sizes, parts: parts.clone() })
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -255,7 +256,13 @@ impl Fresh {
 
     /// Makes the queue pair send requests to queue pair `peer`; the first packet has number `psn`.
     pub(crate) fn request(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Requester> {
-        let requester = Requester { pair: self.0, peer, first: psn, depth, path: *path, tuning: *tuning };
+        let sizes = self.0.sizes;
+        let bounce = if (sizes.inline as usize) < SMALL {
+            Some(Slab::new(&self.0.parts.domain, sizes.sends as usize * SMALL, Rights::Source)?)
+        } else {
+            None
+        };
+        let requester = Requester { pair: self.0, bounce, peer, first: psn, depth, path: *path, tuning: *tuning };
         requester.connect(psn)?;
         Ok(requester)
     }
@@ -312,9 +319,15 @@ pub(crate) struct Order<'a> {
 const TYPICAL_PIECES: usize = 2;
 const MAX_PIECES: usize = 64;
 
-/// A queue pair that sends requests.
+/// Maximum length of inline bytes that a requester accepts if its queue pair accepts fewer: at least that of a signal,
+/// and of the packet that defines its slot.
+const SMALL: usize = 32;
+
+/// A queue pair that sends requests. Fields are dropped in this order.
 pub(crate) struct Requester {
     pair: Pair,
+    /// Memory of [`SMALL`] bytes for each outstanding request, if inline bytes may exceed what the queue pair accepts.
+    bounce: Option<Slab>,
     /// Number of the peer's queue pair, and of the first packet.
     peer: u32,
     first: u32,
@@ -327,6 +340,29 @@ impl Requester {
     fn connect(&self, psn: u32) -> io::Result<()> {
         self.pair.ready_to_receive((self.peer, 0), 0, RNR_TIMER, &self.path, &self.tuning)?;
         self.pair.ready_to_send(psn, self.depth, RNR_RETRIES, &self.tuning)
+    }
+
+    /// Posts a request whose bytes are inline, or in `bounce` if they are too long for that. Consecutive ids, of which
+    /// at most as many are outstanding as the queue has places, have memory of their own.
+    ///
+    /// # Safety
+    /// The contract of [`Sends::post`].
+    #[cold]
+    unsafe fn post_small(&self, order: &Order<'_>, bounce: &Slab) -> i32 {
+        let [Piece { address, len, .. }] = *order.pieces else { return libc::EINVAL };
+        let len = len as usize;
+        if len <= self.pair.sizes.inline as usize || len > SMALL {
+            // SAFETY: the same contract; the queue pair refuses bytes that are too long.
+            return unsafe { self.pair.send(order) };
+        }
+        let offset = (order.id % u64::from(self.pair.sizes.sends)) as usize * SMALL;
+        let pieces = [bounce.piece(offset, len)];
+        // SAFETY: inline bytes, which live during the call; the memory belongs to this request until it is complete.
+        unsafe {
+            let from = ptr::with_exposed_provenance::<u8>(address as usize);
+            ptr::copy_nonoverlapping(from, bounce.at(offset), len);
+            self.pair.send(&Order { pieces: &pieces, inline: false, ..*order })
+        }
     }
 }
 
@@ -356,7 +392,7 @@ pub(crate) trait Sends {
 impl Sends for Requester {
     #[inline]
     fn inline(&self) -> usize {
-        self.pair.inline as usize
+        self.pair.sizes.inline as usize
     }
 
     fn first(&self) -> u32 {
@@ -372,7 +408,12 @@ impl Sends for Requester {
     #[inline(always)]
     unsafe fn post(&self, order: &Order<'_>) -> i32 {
         // SAFETY: the same contract.
-        unsafe { self.pair.send(order) }
+        unsafe {
+            match &self.bounce {
+                Some(bounce) if order.inline => self.post_small(order, bounce),
+                _ => self.pair.send(order),
+            }
+        }
     }
 
     fn fail(&self) -> io::Result<()> {
@@ -441,6 +482,11 @@ impl Datagram {
         self.pair.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_QKEY)?;
         self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RTR), m::IBV_QP_STATE)?;
         self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RTS), m::IBV_QP_STATE | m::IBV_QP_SQ_PSN)
+    }
+
+    /// Uses the partition key at `index` from the next restart on; returns whether that is another one.
+    pub(crate) fn use_partition(&mut self, index: u16) -> bool {
+        std::mem::replace(&mut self.pkey_index, index) != index
     }
 
     /// Makes the queue pair usable again, with the same number. All posted requests must have completed.

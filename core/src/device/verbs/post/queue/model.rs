@@ -36,6 +36,8 @@ struct State {
     next: u32,
     expected: u32,
     executed: Vec<u64>,
+    /// The code with which requests are refused.
+    refuses: i32,
 }
 
 impl State {
@@ -80,6 +82,9 @@ impl Sends for Model {
 
     unsafe fn post(&self, order: &Order<'_>) -> i32 {
         let mut state = self.0.borrow_mut();
+        if state.refuses != 0 {
+            return state.refuses;
+        }
         let [piece] = order.pieces else { panic!("{order:?}") };
         let (first, end) = (state.next, state.next + self.packets(piece.len as usize));
         state.next = end;
@@ -337,4 +342,25 @@ fn request_cancelled_while_it_is_repeated_is_repeated_and_one_behind_it_is_not_p
     let numbers: Vec<u64> = bench.state.borrow().sent.iter().map(|sent| sent.content).collect();
     assert_eq!(numbers[..4], [0, 1, 2, 3]);
     assert_eq!(bench.queue.acknowledged & NUMBERS, 1000);
+}
+
+#[test]
+fn request_that_finds_no_room_waits_unless_the_queue_is_empty() {
+    let refused = |posted_before: bool, code| {
+        let mut bench = Bench::new();
+        if posted_before {
+            bench.post(8, false);
+        }
+        bench.state.borrow_mut().refuses = code;
+        bench.post(8, false);
+        assert!(bench.queue.is_waiting());
+        bench.queue.refused().map(|e| e.to_string())
+    };
+    assert_eq!(refused(true, libc::ENOMEM), None, "requests that complete make room");
+    let e = refused(false, libc::ENOMEM).expect("nothing will make room");
+    assert!(e.contains("Cannot allocate memory"), "{e}");
+    // Some drivers return negative codes.
+    for code in [libc::EINVAL, -libc::EINVAL] {
+        assert!(refused(true, code).is_some_and(|e| e.contains("Invalid argument")));
+    }
 }
