@@ -141,7 +141,7 @@ fn ranks_without_a_common_network_report_the_ports_of_each() {
     for line in said {
         for word in [
             "rank 0 on `rxe` has a0 port 1 (RoCE v2, 10.70.0.0/24)",
-            "rank 1 on `rxe` has a1 port 1 (RoCE v2, 10.71.0.0/24), rxe1 port 1 (RoCE v2, 10.9.0.0/24)",
+            "rank 1 on `rxe` has rxe1 port 1 (RoCE v2, 10.9.0.0/24), a1 port 1 (RoCE v2, 10.71.0.0/24)",
             "FARSIDE_VERBS_DEVICE",
         ] {
             assert!(line.contains(word), "{word}: {line}");
@@ -154,7 +154,7 @@ fn ranks_without_a_common_network_report_the_ports_of_each() {
     assert!(says("(at rank 0)") && says("(at rank 1)") && says("rank 0 on `rxe` has none: "), "{text}");
 }
 
-/// `farside info` shows for each port and GID whether it would be used, and why.
+/// `farside info` shows for each port and GID whether it would be used, and why; ports that are slow come last.
 #[test]
 fn info_explains_every_port_and_gid() {
     let Some(_lonely) = Lonely::new() else { return };
@@ -166,9 +166,10 @@ fn info_explains_every_port_and_gid() {
     };
     let text = info("auto");
     for line in [
-        "- a0 port 1 (RoCE), GID 1 ::ffff:10.70.0.1 (RoCE v2, an IPv4 address), RoCE v2, 10.70.0.0/24: used if it reaches all",
-        "- rxe1 port 1 (RoCE), GID 1 ::ffff:10.9.0.2 (RoCE v2, an IPv4 address), RoCE v2, 10.9.0.0/24: used if it reaches all \
-         ranks of the job and none above does",
+        "- rxe0 port 1 (RoCE), GID 1 ::ffff:10.9.0.1 (RoCE v2, an IPv4 address), 10 Gb/s, RoCE v2, 10.9.0.0/24: used if it \
+         reaches all",
+        "- a0 port 1 (RoCE), GID 1 ::ffff:10.70.0.1 (RoCE v2, an IPv4 address), 2.5 Gb/s, RoCE v2, 10.70.0.0/24: used if it \
+         reaches all ranks of the job and none above does",
         "- not used: a1: port 1 is not active",
     ] {
         assert!(text.contains(line), "{line}: {text}");

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::merit::Merit;
 use crate::device::verbs::sys::Gid;
 use crate::wire::{Reader, Writer};
 
@@ -45,6 +46,7 @@ pub(super) struct Candidate {
     pub(super) subnet: Option<IpNet>,
     /// Destinations of the interface's routes outside the subnet (RoCE v2 only).
     pub(super) routes: Vec<IpNet>,
+    pub(super) merit: Merit,
 }
 
 /// Converts a GID to an address.
@@ -141,6 +143,7 @@ impl PortsOfRank {
         let w = w.u8(u8::from(self.named)).u8(self.candidates.len() as u8);
         let candidate = |w: Writer, c: &Candidate| {
             let w = w.bytes(c.device.as_bytes()).u8(c.port).u8(c.kind as u8).bytes(&gid(c.address));
+            let w = w.u32(c.merit.speed).u8(c.merit.distance);
             nets(nets(w, c.subnet.as_slice()), &c.routes)
         };
         self.candidates.iter().fold(w, candidate).done()
@@ -161,6 +164,7 @@ impl PortsOfRank {
             port: r.u8()?,
             kind: *[GidKind::InfiniBand, GidKind::RoceV2, GidKind::RoceV1].get(usize::from(r.u8()?))?,
             address: address(r.bytes()?.try_into().ok()?),
+            merit: Merit { speed: r.u32()?, distance: r.u8()? },
             subnet: nets(r)?.pop(),
             routes: nets(r)?,
         })
@@ -177,7 +181,7 @@ pub(super) mod tests {
         let subnet = address.parse::<IpNet>().ok().map(|net| net.trunc());
         let address = address.split('/').next().unwrap().parse().unwrap();
         let routes = routes.iter().map(|r| r.parse().unwrap()).collect();
-        Candidate { device: device.into(), port: 1, kind, address, subnet, routes }
+        Candidate { device: device.into(), port: 1, kind, address, subnet, routes, merit: Merit::default() }
     }
 
     pub(crate) fn ports(machine: &str, candidates: &[Candidate]) -> PortsOfRank {
@@ -193,14 +197,16 @@ pub(super) mod tests {
     pub(crate) fn any_candidate() -> impl Strategy<Value = Candidate> {
         let kind = prop_oneof![Just(GidKind::InfiniBand), Just(GidKind::RoceV2), Just(GidKind::RoceV1)];
         let routes = prop::collection::vec(any_net(), 0..4);
-        ("[a-z0-9_]{0,8}", any::<u8>(), kind, any::<[u8; 16]>(), prop::option::of(any_net()), routes).prop_map(
-            |(device, port, kind, gid, subnet, routes)| Candidate {
+        let merit = (any::<u32>(), any::<u8>()).prop_map(|(speed, distance)| Merit { speed, distance });
+        ("[a-z0-9_]{0,8}", any::<u8>(), kind, any::<[u8; 16]>(), prop::option::of(any_net()), routes, merit).prop_map(
+            |(device, port, kind, gid, subnet, routes, merit)| Candidate {
                 device,
                 port,
                 kind,
                 address: address(gid),
                 subnet,
                 routes,
+                merit,
             },
         )
     }

@@ -8,8 +8,9 @@
 //! all addresses of its kind.
 //!
 //! Networks are tried in this order: known subnets, the loopback interface, assumptions; then those that more ranks
-//! have; then RoCE v2 before v1; then the order of the candidates of the lowest rank that has the network. Each rank
-//! takes its first candidate in the network, or else its first candidate that all ranks reach by routes. Other mixtures
+//! have; then RoCE v2 before v1; then by the bandwidth of the slowest rank's best port there; then the order of the
+//! candidates of the lowest rank that has the network. Each rank takes its best candidate in the network, ranks of a
+//! machine whose best ones are equal take these in turn. A rank that is not in the network takes its first candidate that all ranks reach by routes. Other mixtures
 //! of candidates are not tried for ranks that depend on routes. If nothing connects all ranks by their addresses, ports
 //! that the settings name are trusted to do so.
 
@@ -67,7 +68,9 @@ fn networks(ranks: &[PortsOfRank]) -> Vec<SharedNetwork<'_>> {
     let mut shared: Vec<_> = found.chunk_by(|a, b| a.0 == b.0).collect();
     shared.sort_by_key(|of| {
         let ((kind, scope, ..), rank, i) = of[0];
-        (ranks[rank].candidates[i].is_guess(), scope, Reverse(of.len()), kind == GidKind::RoceV1, rank, i)
+        let slowest = of.iter().map(|(_, rank, i)| ranks[*rank].candidates[*i].merit.speed).min();
+        let is_guess = ranks[rank].candidates[i].is_guess();
+        (is_guess, scope, Reverse(of.len()), kind == GidKind::RoceV1, Reverse(slowest), rank, i)
     });
     let shared = shared.into_iter().map(|of| {
         let (network, rank, i) = of[0];
@@ -100,12 +103,20 @@ fn connect(ranks: &[PortsOfRank], wanted: &Network<'_>, trust: bool) -> Option<V
     // Within the network all candidates reach each other, unless two machines have the same address.
     let mut owners: FxHashMap<IpAddr, &PortsOfRank> = FxHashMap::default();
     let mut picks: Vec<Option<usize>> = Vec::with_capacity(ranks.len());
+    // Number of ranks of a machine so far whose best port is this one.
+    let mut turns: FxHashMap<(&str, &str, u8), usize> = FxHashMap::default();
     for rank in ranks {
         let is_inside = |c: &Candidate| {
             let owner = owners.get(&c.address).unwrap_or(&rank);
             network(rank, c) == *wanted && reach((rank, c), (owner, c), trust)
         };
-        let pick = rank.candidates.iter().position(is_inside);
+        let inside = || rank.candidates.iter().enumerate().filter(|(_, c)| is_inside(c));
+        let pick = inside().next().map(|(_, best)| {
+            let turn = turns.entry((&rank.machine, &best.device, best.port)).or_default();
+            let equal: Vec<usize> = inside().filter(|(_, c)| c.merit == best.merit).map(|(i, _)| i).collect();
+            *turn += 1;
+            equal[(*turn - 1) % equal.len()]
+        });
         if let Some(pick) = pick {
             owners.entry(rank.candidates[pick].address).or_insert(rank);
         }
@@ -195,6 +206,7 @@ fn refusal(ranks: &[PortsOfRank], best: Option<&SharedNetwork<'_>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::candidate::tests::{any_candidate, candidate, ports};
+    use super::super::merit::Merit;
     use super::*;
     use GidKind::*;
     use proptest::prelude::*;
@@ -225,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_more_ports_in_one_network_and_of_one_machine_share_the_first() {
+    fn ranks_of_one_machine_with_more_ports_in_one_network_take_them_in_turn() {
         let both = |m| ports(m, &[v2("r0", "10.9.0.1/24"), v2("r1", "10.9.0.2/24")]);
-        assert_eq!(picks(&[both("m"), both("m"), both("m")]), [0, 0, 0]);
+        assert_eq!(picks(&[both("m"), both("m"), both("m")]), [0, 1, 0]);
         // Two machines with the same devices cannot both use the same address.
         assert_eq!(picks(&[both("m"), both("n"), both("m")]), [0, 1, 0]);
         let text = choose(&[both("m"), both("n"), both("o")]).unwrap_err();
@@ -236,6 +248,67 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("rank 2 on `host-o` has r0 port 1"), "{text}");
+    }
+
+    /// A candidate of this merit, as its rank orders them.
+    fn of(speed: u32, distance: u8, c: Candidate) -> Candidate {
+        Candidate { merit: Merit { speed: speed * 1000, distance }, ..c }
+    }
+
+    fn hca(device: &str, speed: u32, distance: u8) -> Candidate {
+        let number: u8 = device.rsplit('_').next().unwrap().parse().unwrap();
+        of(speed, distance, candidate(device, InfiniBand, &format!("fe80::{}/64", number + 1), &[]))
+    }
+
+    /// Eight adapters of 200 Gb/s in one subnet, four at each socket: a rank takes one of its own socket, and all are
+    /// used.
+    #[test]
+    fn eight_adapters_are_spread_over_the_ranks_of_each_socket() {
+        let rank = |socket: u8| {
+            let near = |i: u8| if i / 4 == socket { 10 } else { 32 };
+            let mut all: Vec<_> = (0..8).map(|i| hca(&format!("mlx5_{i}"), 200, near(i))).collect();
+            all.sort_by_key(|c| c.merit.order(false));
+            ports("dgx", &all)
+        };
+        let devices = |ranks: &[PortsOfRank]| -> Vec<String> {
+            let device = |(rank, pick): (&PortsOfRank, u8)| rank.candidates[usize::from(pick)].device.clone();
+            ranks.iter().zip(picks(ranks)).map(device).collect()
+        };
+        let names = |all: [u8; 8]| all.map(|i| format!("mlx5_{i}"));
+        assert_eq!(devices(&[0, 0, 0, 0, 1, 1, 1, 1].map(rank)), names([0, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(devices(&[0, 1, 0, 1, 0, 1, 0, 1].map(rank)), names([0, 4, 1, 5, 2, 6, 3, 7]));
+        // Ranks that may run anywhere know no distance.
+        let anywhere = ports("dgx", &(0..8).map(|i| hca(&format!("mlx5_{i}"), 200, 0)).collect::<Vec<_>>());
+        assert_eq!(devices(&vec![anywhere; 8]), names([0, 1, 2, 3, 4, 5, 6, 7]));
+    }
+
+    /// mlx5_0 is an Ethernet function of 50 Gb/s, and mlx5_1 InfiniBand of 200 Gb/s: all ranks have both networks.
+    #[test]
+    fn faster_network_is_taken_though_another_is_first_by_name() {
+        let rank = |i: u8| {
+            let mut all = [of(50, 0, v2("mlx5_0", &format!("10.0.0.{i}/24"))), hca(&format!("mlx5_{i}"), 200, 0)];
+            all.sort_by_key(|c| c.merit.order(c.kind != InfiniBand));
+            ports(&i.to_string(), &all)
+        };
+        let choice = choose(&[rank(1), rank(2), rank(3)]).unwrap();
+        assert_eq!(choice.picks, [0, 0, 0]);
+        assert!(choice.description.contains("InfiniBand"), "{}", choice.description);
+        // A rank whose InfiniBand port is slow makes that network slow.
+        let slow = ports("4", &[of(50, 0, v2("a", "10.0.0.4/24")), hca("mlx5_9", 10, 0)]);
+        let choice = choose(&[rank(1), slow]).unwrap();
+        assert!(choice.description.contains("RoCE v2, 10.0.0.0/24"), "{}", choice.description);
+    }
+
+    /// Both ports of one card in one subnet; and a bond, which is one device.
+    #[test]
+    fn ports_of_one_card_are_taken_in_turn_and_a_bond_is_one() {
+        let card = ports("m", &[hca("mlx5_0", 100, 10), Candidate { port: 2, ..hca("mlx5_1", 100, 10) }]);
+        assert_eq!(picks(&vec![card; 4]), [0, 1, 0, 1]);
+        let bond = ports("m", &[of(200, 10, v2("mlx5_bond_0", "10.0.0.1/24"))]);
+        assert_eq!(picks(&vec![bond; 3]), [0, 0, 0]);
+        // A slower port in the same subnet is not used.
+        let mixed = ports("m", &[hca("mlx5_0", 200, 10), hca("mlx5_1", 100, 10)]);
+        assert_eq!(picks(&vec![mixed; 3]), [0, 0, 0]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Considers each active port of every device with remote atomics (or of the devices that the settings name), with one
 //! GID per subnet. On Ethernet, RoCE v2 (routable over UDP/IP) precedes v1, and an IPv4 address precedes a global IPv6
 //! address; a link-local address is offered only if the port has no others. On InfiniBand the port's first GID is used.
+//! Candidates are ordered by the merit of their ports ([`super::merit`]).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::candidate::{Candidate, GidKind, PortsOfRank, Scope, gid};
+use super::merit::{Merit, Nearness, speed};
 use super::network::Interfaces;
 use super::{LocalPort, OP, Opened};
 use crate::device::verbs::adapter::usable;
@@ -97,7 +99,8 @@ fn gids(device: &str, port: u8, ethernet: bool, interfaces: &Interfaces) -> Vec<
             _ => GidKind::RoceV1,
         };
         let address = IpAddr::V6(ip).to_canonical();
-        let mut c = Candidate { device: device.to_owned(), port, kind, address, subnet: None, routes: Vec::new() };
+        let (subnet, routes, merit) = (None, Vec::new(), Merit::default());
+        let mut c = Candidate { device: device.to_owned(), port, kind, address, subnet, routes, merit };
         let interface = file("gid_attrs/ndevs");
         c.subnet = match (kind, c.scope()) {
             (GidKind::InfiniBand, _) => IpNet::new(address, 64).ok().map(|net| net.trunc()),
@@ -162,6 +165,7 @@ impl LocalPorts {
         let mut found =
             Self { published: PortsOfRank { named: named.is_some(), ..PortsOfRank::here() }, ..Self::default() };
         let interfaces = Interfaces::now();
+        let nearness = Nearness::now();
         for device in &devices {
             let opened = match &named {
                 Some((name, _)) if name != device => {
@@ -178,17 +182,27 @@ impl LocalPorts {
             };
             let port = named.as_ref().and_then(|(_, port)| *port);
             for port in port.map_or(1..=ports, |p| p..=p) {
-                if let Err(why) = found.add_port(device, port, &context, &interfaces, settings.verbs_gid) {
+                let near = nearness.of(device);
+                if let Err(why) = found.add_port((device, near), port, &context, &interfaces, settings.verbs_gid) {
                     found.refused.push(format!("{device}: port {port} {why}"));
                 }
             }
         }
+        found.rank();
         Ok(found)
+    }
+
+    /// Orders the candidates, best first; those of equal merit stay in the order of their names.
+    fn rank(&mut self) {
+        let candidates = std::mem::take(&mut self.published.candidates);
+        let mut all: Vec<_> = std::mem::take(&mut self.ports).into_iter().zip(candidates).collect();
+        all.sort_by_key(|((local, _), c)| c.merit.order(local.ethernet));
+        (self.ports, self.published.candidates) = all.into_iter().unzip();
     }
 
     fn add_port(
         &mut self,
-        device: &str,
+        (device, distance): (&str, u8),
         port: u8,
         context: &Arc<Context>,
         interfaces: &Interfaces,
@@ -200,6 +214,7 @@ impl LocalPorts {
         }
         let ethernet = attributes.link_layer == ETHERNET;
         let link = if ethernet { "RoCE" } else { "InfiniBand" };
+        let merit = Merit { speed: speed(attributes.active_width, attributes.active_speed), distance };
         let mut has_any = false;
         for (gid_index, candidate, why_not) in judge(gids(device, port, ethernet, interfaces), set) {
             let gid = gid(candidate.address);
@@ -211,12 +226,13 @@ impl LocalPorts {
                 continue;
             }
             has_any = true;
-            let why = format!("{name} ({})", set.map_or_else(|| describe(&candidate), |_| "as set".to_owned()));
+            let of = set.map_or_else(|| describe(&candidate), |_| "as set".to_owned());
+            let why = format!("{name} ({of}), {merit}");
             let lid = attributes.lid;
             let global = attributes.flags & GLOBAL != 0;
             let local = LocalPort { device: device.to_owned(), port, gid_index, gid, lid, ethernet, global, why };
             self.ports.push((local, Arc::clone(context)));
-            self.published.candidates.push(candidate);
+            self.published.candidates.push(Candidate { merit, ..candidate });
         }
         match set {
             _ if has_any => Ok(()),

@@ -7,6 +7,7 @@
 mod candidate;
 mod choose;
 mod discover;
+mod merit;
 mod network;
 
 use std::sync::Arc;
