@@ -1,10 +1,13 @@
 #![allow(unsafe_code)]
-//! Short data with a signal: every rank of a team publishes up to [`MAX_BYTES`] bytes, and reads those of others,
+//! Short data with a signal: every rank of a team publishes up to [`max_bytes`] bytes, and reads those of others,
 //! without a message.
 //!
-//! A rank has [`PLACES`] slots, which its exchanges use in turn: each holds a flag, which identifies the exchange, and
-//! the data. A rank rewrites a slot only when each other rank has begun a later exchange than the one in the slot, and
-//! so has read or abandoned that one. So a rank that waits for no data may be some exchanges ahead of its readers.
+//! A rank has several slots, which its exchanges use in turn: each holds a flag, which identifies the exchange, and the
+//! data. A rank rewrites a slot whose data is read only when each other rank has begun a later exchange than the one in
+//! the slot, and so has read or abandoned that one. So a rank that waits for no data may be as many exchanges ahead of
+//! its readers as it has slots. It looks for the flag by which a reader frees half of the slots at once: a look takes
+//! the line of the flag from the reader, and so is made once in as many exchanges. A rank whose data nobody reads
+//! writes only its flag, for those that look, and waits for nobody.
 //!
 //! After an exchange that has failed at some ranks, these may count their exchanges differently: the data of a rank is
 //! then in another slot than its reader expects, and the reader searches all slots. The flag is cleared before the data
@@ -14,19 +17,34 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::{LINE, SignalArray};
+use crate::device::Block;
 use crate::memory::words::{Word, fetch_to_write};
 use crate::stats::Kind;
 
-/// Number of cache lines of a slot: the flag, and somewhat more than a page of data.
-pub(crate) const LINES: usize = 65;
+/// Number of slots of a rank, a power of two.
+const SLOTS: usize = 16;
+/// Number of cache lines of a slot: for somewhat more than a page, if ranks share processors, or than a kilobyte. No
+/// multiple of two, so that the first lines of the slots are in different sets of a cache.
+const LINES_OF_SHARED_PROCESSOR: usize = 65;
+const LINES_OF_OWN_PROCESSOR: usize = 17;
+const _: () = assert!(SLOTS.is_power_of_two());
+/// Number of cache lines of a slot. `shared`: whether ranks share processors. Cache lines of short data are transferred
+/// when they are read, and those of a message while it is written. So for more than a few lines a message is faster,
+/// unless ranks must wait for a processor anyway.
+const fn lines_of_slot(shared: bool) -> usize {
+    if shared { LINES_OF_SHARED_PROCESSOR } else { LINES_OF_OWN_PROCESSOR }
+}
+
+/// Number of cache lines of a rank's slots.
+pub(crate) const fn lines(shared: bool) -> usize {
+    SLOTS * lines_of_slot(shared)
+}
+
 /// Maximum number of bytes of a rank.
-pub(crate) const MAX_BYTES: usize = LINES * LINE - 8;
-/// Maximum number of bytes of a rank if each rank has its own processor. Cache lines of short data are transferred one
-/// by one, when they are read; those of a message are transferred while it is written. So for more than a few lines a
-/// message is faster, unless ranks must wait for a processor anyway.
-pub(crate) const MAX_BYTES_OWN_PROCESSOR: usize = 9 * LINE - 8;
-/// Number of slots of a rank.
-pub(crate) const PLACES: usize = 4;
+pub(crate) const fn max_bytes(shared: bool) -> usize {
+    lines_of_slot(shared) * LINE - 8
+}
+
 /// Maximum number of ranks: each rank reads a line of every other rank.
 pub(crate) const MAX_RANKS: usize = 16;
 
@@ -44,17 +62,27 @@ pub(crate) enum ShortData {
 pub(crate) struct Exchanges {
     /// Number of exchanges whose data this rank has published.
     count: Cell<u64>,
-    /// Flags of this rank in its slots; 0 in an unused one.
-    flags: [Cell<u64>; PLACES],
+    /// Of each slot: the flag of this rank, and the bit set of the ranks that read the data.
+    slots: [(Cell<u64>, Cell<u64>); SLOTS],
+    /// Number of cache lines of a slot.
+    lines: usize,
     /// Of each rank: the latest flag that was seen, and the number of slots by which it is ahead of this rank after a
     /// failure.
     others: Vec<(Cell<u64>, Cell<usize>)>,
 }
 
 impl Exchanges {
-    pub(crate) fn new(size: usize) -> Self {
-        Self { count: Cell::default(), flags: Default::default(), others: vec![Default::default(); size] }
+    /// The exchanges of `size` ranks; `shared`: whether ranks share processors.
+    pub(crate) fn new(size: usize, shared: bool) -> Self {
+        let (slots, others) = (Default::default(), vec![Default::default(); size]);
+        Self { count: Cell::default(), slots, lines: lines_of_slot(shared), others }
     }
+}
+
+/// The lowest rank of a bit set.
+#[inline(always)]
+pub(crate) fn lowest(ranks: u64) -> Option<usize> {
+    (ranks != 0).then(|| ranks.trailing_zeros() as usize)
 }
 
 /// The number of exchanges by which `flag` is later than that of `of`; negative if it is earlier, or no flag.
@@ -72,17 +100,37 @@ fn later<'a, W: Word + 'a>(flags: impl Iterator<Item = &'a W>, old: u64) -> Opti
 
 /// Writes data to a slot, and then the flag to its first word.
 #[inline(always)]
-fn give<W: Word>(place: &[W], flag: u64, data: &[u64]) {
+fn give<W: Word>(place: &[W], flag: u64, data: impl Iterator<Item = u64>) {
     let Some((first, words)) = place.split_first() else { return };
     // Relaxed: ordered by the Release stores below, so a peer that sees a new word also sees that the old flag was
     // cleared.
     first.store(0, Ordering::Relaxed);
     for (word, value) in words.iter().zip(data) {
         // Release: pairs with the Acquire loads of words in `take`, which then finds another flag.
-        word.store(*value, Ordering::Release);
+        word.store(value, Ordering::Release);
     }
     // Release: pairs with the first Acquire of `take`.
     first.store(flag, Ordering::Release);
+}
+
+/// The words of a block, of which the last one may be filled up.
+///
+/// # Safety
+/// The block is valid for reads until the iterator is dropped, and is not written meanwhile.
+#[inline(always)]
+unsafe fn words_of(block: Block) -> impl Iterator<Item = u64> {
+    let (whole, rest) = (block.len / 8, block.len % 8);
+    (0..block.len.div_ceil(8)).map(move |i| {
+        let at = block.base.wrapping_add(8 * i).cast_const();
+        if i < whole {
+            // SAFETY: eight bytes of the block.
+            return unsafe { at.cast::<u64>().read_unaligned() };
+        }
+        let mut bytes = [0; 8];
+        // SAFETY: the remaining bytes of the block.
+        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), rest) };
+        u64::from_ne_bytes(bytes)
+    })
 }
 
 /// Reads words of the data with flag `flag`, from word `from` on, if the slot holds that data; returns whether it does.
@@ -101,14 +149,19 @@ fn take<W: Word>(place: &[W], flag: u64, from: usize, into: &[Cell<u64>]) -> boo
 
 /// State of the data of the rank that owns the slots; if the data is published, reads words of it from word `from` on.
 #[inline(always)]
-fn given<W: Word, const N: usize>(places: [&[W]; N], flag: u64, from: usize, into: &[Cell<u64>]) -> ShortData {
-    let is_here = || places.iter().any(|place| take(place, flag, from, into));
+fn given<'a, W: Word + 'a>(
+    places: impl Iterator<Item = &'a [W]> + Clone,
+    flag: u64,
+    from: usize,
+    into: &[Cell<u64>],
+) -> ShortData {
+    let is_here = || places.clone().any(|place| take(place, flag, from, into));
     if is_here() {
         return ShortData::Ready;
     }
     // Acquire: pairs with the Release of the flag in `give`: after a later flag the previous one is visible.
-    let other = places.iter().map(|place| place[0].load(Ordering::Acquire)).find(|other| after(*other, flag) >= 0);
-    match other {
+    let flags = places.clone().map(|place| place[0].load(Ordering::Acquire));
+    match { flags }.find(|other| after(*other, flag) >= 0) {
         None => ShortData::Pending,
         Some(_) if is_here() => ShortData::Ready,
         Some(other) if other == flag => ShortData::Pending,
@@ -123,17 +176,24 @@ impl SignalArray {
         self.short_lines > 0 && self.mapped && self.size > 1
     }
 
-    /// The slots of team rank `of`.
+    /// This rank's record of the slot of exchange `turn`: its flag, and the bit set of the ranks that read the data.
     #[inline(always)]
-    fn places(&self, of: usize) -> [&[AtomicU64]; PLACES] {
+    fn record(&self, turn: u64) -> &(Cell<u64>, Cell<u64>) {
+        &self.shorts.slots[turn as usize % SLOTS]
+    }
+
+    /// Slot `index`, modulo the number of slots, of team rank `of`.
+    #[inline(always)]
+    fn slot(&self, of: usize, index: usize) -> &[AtomicU64] {
         let base = match self.remotes.get(of).and_then(|remote| remote.mapped) {
             Some(mapped) if of != self.me => mapped.as_ptr(),
             _ => self.own.base,
         };
-        let at = base.wrapping_add((3 * self.size + self.words) * LINE).cast::<AtomicU64>();
+        let lines = self.shorts.lines;
+        let first = 3 * self.size + self.words + index % SLOTS * lines;
         // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, accessed as atomics
         // by all ranks, and valid as long as `self`.
-        std::array::from_fn(|i| unsafe { std::slice::from_raw_parts(at.add(i * LINES * LINE / 8), LINES * LINE / 8) })
+        unsafe { std::slice::from_raw_parts(base.wrapping_add(first * LINE).cast::<AtomicU64>(), lines * LINE / 8) }
     }
 
     /// Number of this rank's next exchange.
@@ -145,44 +205,62 @@ impl SignalArray {
     /// Index of the slot in which team rank `of` is expected to have the data of exchange `turn`.
     #[inline(always)]
     fn index_of(&self, of: usize, turn: u64) -> usize {
-        (turn as usize).wrapping_add(self.shorts.others[of].1.get()) % PLACES
+        (turn as usize).wrapping_add(self.shorts.others[of].1.get())
     }
 
-    /// Prefetches the first line of this rank's next exchange for writing, since other ranks' caches hold it.
+    /// Prefetches for writing the lines of this rank's next exchange, if it has as many bytes as this one: other ranks'
+    /// caches hold them.
     #[inline]
-    pub(crate) fn fetch_short(&self) {
-        fetch_to_write(self.places(self.me)[self.turn() as usize % PLACES].as_ptr().cast());
+    pub(crate) fn fetch_short(&self, bytes: usize) {
+        let slot = self.slot(self.me, self.turn() as usize);
+        for word in (0..(8 + bytes) / 8).step_by(LINE / 8) {
+            fetch_to_write(slot[word..].as_ptr().cast());
+        }
     }
 
-    /// A rank that may still have to read the data in the slot of this rank's next exchange.
+    /// A rank that may still have to read the data in the slot of this rank's next exchange. Looks for flags that free
+    /// half of the slots, or for all later flags if `everywhere`.
     #[inline]
-    pub(crate) fn reader(&self) -> Option<usize> {
-        let turn = self.turn();
-        let old = self.shorts.flags[turn as usize % PLACES].get();
-        let has_read = |of: usize| {
-            let seen = &self.shorts.others[of].0;
-            if of == self.me || after(seen.get(), old) > 0 {
-                return true;
+    pub(crate) fn reader(&self, everywhere: bool) -> Option<usize> {
+        let (old, readers) = self.record(self.turn());
+        while let Some(of) = lowest(readers.get()) {
+            if !self.has_read(of, old.get(), everywhere) {
+                return Some(of);
             }
-            // The slots are checked from that of the latest exchange backwards: a rank that keeps up has written that
-            // one last.
-            let places = self.places(of);
-            let at = |back: u64| &places[self.index_of(of, turn.wrapping_sub(back))][0];
-            later((1..=PLACES as u64).map(at), old).inspect(|flag| seen.set(*flag)).is_some()
-        };
-        if old == 0 { None } else { (0..self.size).find(|of| !has_read(*of)) }
+            readers.set(readers.get() & (readers.get() - 1));
+        }
+        None
     }
 
-    /// Publishes this rank's data for the exchange that `flag` identifies, `len` bytes, in a slot that has no
-    /// [`reader`](Self::reader); the upper half of the flag grows with each exchange. If ranks share cores, the others
-    /// are woken only if `all_came`.
+    /// Whether team rank `of` has begun a later exchange than that of flag `old`.
+    #[inline(always)]
+    fn has_read(&self, of: usize, old: u64, everywhere: bool) -> bool {
+        let seen = &self.shorts.others[of].0;
+        if after(seen.get(), old) > 0 {
+            return true;
+        }
+        let at = |back: usize| &self.slot(of, self.index_of(of, self.turn().wrapping_sub(back as u64)))[0];
+        // The latest flags come first.
+        let backs = if everywhere { 1..SLOTS + 1 } else { SLOTS / 2..SLOTS / 2 + 1 };
+        later(backs.map(at), old).inspect(|flag| seen.set(*flag)).is_some()
+    }
+
+    /// Publishes this rank's data for the exchange that `flag` identifies, in a slot that has no
+    /// [`reader`](Self::reader); the upper half of the flag grows with each exchange. `readers` is the bit set of the
+    /// other ranks that read the data. If ranks share cores, the others are woken only if `all_came`.
+    ///
+    /// # Safety
+    /// The data is valid for reads, and is not written during the call.
     #[inline]
-    pub(crate) fn publish_inline(&self, flag: u64, len: usize, data: &[u64], all_came: impl FnOnce() -> bool) {
+    pub(crate) unsafe fn publish_inline(&self, flag: u64, data: Block, readers: u64, all_came: impl FnOnce() -> bool) {
         let turn = self.turn();
         self.shorts.count.set(turn + 1);
-        self.shorts.flags[turn as usize % PLACES].set(flag);
-        self.stats().add(Kind::Signal, len);
-        give(self.places(self.me)[turn as usize % PLACES], flag, data);
+        let record = self.record(turn);
+        record.0.set(flag);
+        record.1.set(readers);
+        self.stats().add(Kind::Signal, data.len);
+        // SAFETY: by the contract.
+        give(self.slot(self.me, turn as usize), flag, unsafe { words_of(data) });
         if self.oversubscribed {
             // Of two ranks that publish last at the same time, at least one sees the other's flag.
             fence(Ordering::SeqCst);
@@ -206,19 +284,19 @@ impl SignalArray {
         into: &[Cell<u64>],
         everywhere: bool,
     ) -> ShortData {
-        let places = self.places(of);
         let (seen, ahead) = &self.shorts.others[of];
-        let state = match take(places[self.index_of(of, turn)], flag, from, into) {
+        let slots = (0..SLOTS).map(|index| self.slot(of, index));
+        let state = match take(self.slot(of, self.index_of(of, turn)), flag, from, into) {
             true => ShortData::Ready,
-            false if everywhere => given(places, flag, from, into),
+            false if everywhere => given(slots.clone(), flag, from, into),
             false => ShortData::Pending,
         };
         if state == ShortData::Ready {
             seen.set(flag);
             if everywhere {
                 // Relaxed: only the index of the slot matters.
-                let at = places.iter().position(|place| place[0].load(Ordering::Relaxed) == flag);
-                ahead.set(at.map_or(ahead.get(), |at| (at + PLACES - turn as usize % PLACES) % PLACES));
+                let at = { slots }.position(|slot| slot[0].load(Ordering::Relaxed) == flag);
+                ahead.set(at.map_or(ahead.get(), |at| at.wrapping_sub(turn as usize) % SLOTS));
             }
         }
         state
@@ -241,8 +319,8 @@ mod tests {
             let place = |rank: usize, odd: u64| &words[rank][odd as usize][..];
             let data = [Cell::new(0)];
             for number in 1..=ROUNDS {
-                give(place(me, number % places), number << 32, &[number]);
-                let theirs = || [place(1 - me, 0), place(1 - me, 1)];
+                give(place(me, number % places), number << 32, [number].into_iter());
+                let theirs = || [place(1 - me, 0), place(1 - me, 1)].into_iter();
                 loop {
                     match given(theirs(), number << 32, 0, &data) {
                         ShortData::Ready => break assert_eq!(data[0].get(), number),
@@ -278,9 +356,9 @@ mod tests {
         let other = loom::thread::spawn(move || {
             let data = [Cell::new(0)];
             for number in 1..=ROUNDS {
-                give(place(1, number), number << 32, &[]);
+                give(place(1, number), number << 32, std::iter::empty());
                 loop {
-                    match given([place(0, 0), place(0, 1)], number << 32, 0, &data) {
+                    match given([place(0, 0), place(0, 1)].into_iter(), number << 32, 0, &data) {
                         ShortData::Ready => break assert_eq!(data[0].get(), number),
                         ShortData::Pending => loom::thread::yield_now(),
                         ShortData::Mismatch(flag) => panic!("{flag}"),
@@ -293,7 +371,7 @@ mod tests {
             while number > 2 && later([&place(1, 0)[0], &place(1, 1)[0]].into_iter(), old).is_none() {
                 loom::thread::yield_now();
             }
-            give(place(0, number), number << 32, &[number]);
+            give(place(0, number), number << 32, [number].into_iter());
         }
         other.join().unwrap();
     }

@@ -151,6 +151,72 @@ fn short_call_of_ranks_that_need_nothing_completes_before_the_others() {
     }
 }
 
+/// A root, or the lowest rank of a scan, has made as many calls as it has slots but one before the others begin.
+#[test]
+fn short_calls_of_a_rank_that_only_gives_complete_before_the_others() {
+    if verbs() {
+        return;
+    }
+    for p in some_sizes() {
+        let ahead = AtomicU32::new(0);
+        let ranks = |job: &Job| {
+            let team = job.world()?;
+            (0..8).try_for_each(|_| call(&team, Operation::Allreduce, 1, true))?;
+            for round in 1..8 {
+                let operations = [Operation::Broadcast, Operation::Scan, Operation::Scatter, Operation::Exscan];
+                for (place, operation) in (0..).zip(operations) {
+                    while team.rank() != 0 && ahead.load(SeqCst) < 4 * (round - 1) + place + 1 {
+                        std::thread::yield_now();
+                    }
+                    for number in 0..15 {
+                        one_way(&team, operation, 1 + number % 7)?;
+                    }
+                    ahead.fetch_add(u32::from(team.rank() == 0), SeqCst);
+                    call(&team, Operation::Allreduce, 1, true)?;
+                }
+            }
+            Ok(())
+        };
+        Job::threads(p as usize, ranks).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+    }
+}
+
+/// Rank 0 is ahead of the others, which are late from time to time, in many calls of different lengths.
+#[test]
+fn short_calls_of_a_rank_that_is_ahead_keep_data_that_is_not_read() {
+    if verbs() {
+        return;
+    }
+    for p in some_sizes() {
+        let ranks = |job: &Job| {
+            let team = job.world()?;
+            (0..8).try_for_each(|_| call(&team, Operation::Allreduce, 1, true))?;
+            for number in 0..1000 {
+                if team.rank() > 0 && number % (30 + team.rank() as u64) == 0 {
+                    std::thread::sleep(std::time::Duration::from_micros(300));
+                }
+                let operation = [Operation::Broadcast, Operation::Scan, Operation::Exscan][number as usize / 100 % 3];
+                one_way(&team, operation, 1 + number % 70)?;
+            }
+            team.barrier()
+        };
+        Job::threads(p as usize, ranks).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+    }
+}
+
+/// A call in which rank 0 waits for no data, by one signal of each rank unless ranks share processors.
+fn one_way(team: &Team, operation: Operation, elements: u64) -> Result<()> {
+    let names = ["flat", "linear"];
+    let algorithm = names.into_iter().find_map(|name| farside_core::coll::table::named(operation, name));
+    let mut made = Made::new(team, Case { elements, algorithm, ..Case::new(operation) });
+    let before = team.job().stats();
+    made.run(team, &algorithm.map_or(Vec::new(), |algorithm| algorithm.defaults()))?;
+    let is_short = operation != Operation::Scatter || !team.job().is_on_oversubscribed_node();
+    assert!(!is_short || (team.job().stats() - before).messages() == 1, "{operation:?} of {elements}");
+    made.assert();
+    Ok(())
+}
+
 fn call(team: &Team, operation: Operation, elements: u64, waits: bool) -> Result<()> {
     let algorithm = farside_core::coll::table::named(operation, "linear");
     let mut made = Made::new(team, Case { elements, algorithm, ..Case::new(operation) });

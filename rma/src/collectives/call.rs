@@ -199,6 +199,7 @@ fn each<'b>(counts: &[usize], more: &[usize]) -> Shape<'b> {
 }
 
 impl<'b, T: Pod> Call<'b, T> {
+    #[inline(always)]
     fn new(operation: Operation, shape: Shape<'b>, from: &'b [T], into: &'b mut [T]) -> Self {
         let in_place = operation.is_reduction() && operation.is_of_a_vector();
         let arguments = Arguments { shape, in_place, element: size_of::<T>(), ..Arguments::new(operation) };
@@ -206,6 +207,7 @@ impl<'b, T: Pod> Call<'b, T> {
         Self { arguments, input, output, operator: NoOperator, buffers: PhantomData }
     }
 
+    #[inline(always)]
     fn root(mut self, root: usize) -> Self {
         self.arguments.root = root;
         self
@@ -224,11 +226,13 @@ impl<'b, T: Pod> Call<'b, T> {
 }
 
 impl<'b, T: Pod, O> Call<'b, T, O> {
+    #[inline(always)]
     fn with<P>(self, operator: P) -> Call<'b, T, P> {
         self.replace(operator).0
     }
 
     /// Replaces the operator; returns the call and its former operator.
+    #[inline(always)]
     pub(super) fn replace<P>(self, new: P) -> (Call<'b, T, P>, O) {
         let Self { arguments, input, output, operator: was, buffers } = self;
         (Call { arguments, input, output, operator: new, buffers }, was)
@@ -268,28 +272,51 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         operator: &P,
         f: impl FnOnce(&Arguments<'_>) -> Result<R>,
     ) -> Result<R> {
-        let (input, output) = (self.input, self.output);
-        let (operation, arguments) = (self.arguments.operation, &mut self.arguments);
-        if operation.is_reduction() {
-            operator.check()?;
-            arguments.reduction = Some(reduction(operator));
-        }
-        let is_root = arguments.root == team.rank();
-        match &mut arguments.shape {
-            Shape::Equal(n) if operation == Operation::Alltoall => *n /= team.size() as u64,
-            shape if !arguments.sizes_known && !is_root => {
-                *shape = Shape::Own(if operation == Operation::Scatter { output.1 } else { input.1 } as u64);
-            }
-            _ => {}
-        }
-        arguments.input = Memory::Contiguous(input.0.cast_mut().cast());
-        arguments.output = Memory::Contiguous(output.0.cast());
-        arguments.lengths = Some([input.1, output.1]);
-        if operation == Operation::Reduce && !is_root {
-            // The data is only read.
-            (arguments.input, arguments.output) = (Memory::Contiguous(output.0.cast()), Memory::None);
-            arguments.lengths = Some([output.1, 0]);
-        }
-        f(arguments)
+        complete(&mut self.arguments, (self.input, self.output), team, operator, f)
     }
+
+    /// Makes the call, with its own operator.
+    ///
+    /// # Errors
+    /// Those of [`with_arguments`](Self::with_arguments).
+    #[inline]
+    pub(super) fn make(mut self, team: &Team, f: impl FnOnce(&Arguments<'_>) -> Result<()>) -> Result<()>
+    where
+        O: Operator<T>,
+    {
+        complete(&mut self.arguments, (self.input, self.output), team, &self.operator, f)
+    }
+}
+
+/// Completes the arguments of a call by its buffers, the team and the operator, and calls `f` with them.
+#[inline]
+fn complete<T: Pod, P: Operator<T>, R>(
+    arguments: &mut Arguments<'_>,
+    (input, output): ((*const T, usize), (*mut T, usize)),
+    team: &Team,
+    operator: &P,
+    f: impl FnOnce(&Arguments<'_>) -> Result<R>,
+) -> Result<R> {
+    let operation = arguments.operation;
+    if operation.is_reduction() {
+        operator.check()?;
+        arguments.reduction = Some(reduction(operator));
+    }
+    let is_root = arguments.root == team.rank();
+    match &mut arguments.shape {
+        Shape::Equal(n) if operation == Operation::Alltoall => *n /= team.size() as u64,
+        shape if !arguments.sizes_known && !is_root => {
+            *shape = Shape::Own(if operation == Operation::Scatter { output.1 } else { input.1 } as u64);
+        }
+        _ => {}
+    }
+    arguments.input = Memory::Contiguous(input.0.cast_mut().cast());
+    arguments.output = Memory::Contiguous(output.0.cast());
+    arguments.lengths = Some([input.1, output.1]);
+    if operation == Operation::Reduce && !is_root {
+        // The data is only read.
+        (arguments.input, arguments.output) = (Memory::Contiguous(output.0.cast()), Memory::None);
+        arguments.lengths = Some([output.1, 0]);
+    }
+    f(arguments)
 }

@@ -587,9 +587,8 @@ impl Collectives for Team {
     #[inline]
     #[track_caller]
     fn make<T: Pod, O: Operator<T>>(&self, call: Call<'_, T, O>) -> Result<()> {
-        let (mut call, operator) = call.replace(());
         // SAFETY: the buffers are borrowed, and the operator lives, until the call has ended; `run` returns only then.
-        call.with_arguments(self, &operator, |arguments| unsafe { execute::run(self, arguments) }).located()
+        call.make(self, |arguments| unsafe { execute::run(self, arguments) }).located()
     }
 
     fn overlap<'env, R, E: From<Error>>(

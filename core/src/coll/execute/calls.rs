@@ -151,11 +151,17 @@ impl TeamCalls {
         if let Some(at) = active.iter().position(|r| std::ptr::eq(&raw const **r, run)) {
             let removed = active.swap_remove(at);
             drop(active);
-            match &mut *self.last.borrow_mut() {
-                Some((sequence, plan)) if Rc::ptr_eq(plan, run.plan()) => *sequence = run.sequence(),
-                last => *last = Some((run.sequence(), Rc::clone(run.plan()))),
-            }
+            self.ended(run);
             drop(removed);
+        }
+    }
+
+    /// Records the run as the last call that has ended.
+    #[inline]
+    pub(super) fn ended(&self, run: &Run) {
+        match &mut *self.last.borrow_mut() {
+            Some((sequence, plan)) if Rc::ptr_eq(plan, run.plan()) => *sequence = run.sequence(),
+            last => *last = Some((run.sequence(), Rc::clone(run.plan()))),
         }
     }
 

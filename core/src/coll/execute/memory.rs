@@ -30,6 +30,16 @@ impl Memory {
     pub(super) fn piece(&self) -> Option<*mut u8> {
         if let Self::Contiguous(base) = self { Some(*base) } else { None }
     }
+
+    /// Becomes a clone of `other`; contiguous memory only gets another address.
+    #[inline(always)]
+    pub(super) fn become_as(&mut self, other: &Self) {
+        match (&mut *self, other) {
+            (Self::Contiguous(base), Self::Contiguous(other)) => *base = *other,
+            (Self::None, Self::None) => {}
+            (own, other) => *own = other.clone(),
+        }
+    }
 }
 
 impl fmt::Debug for Memory {

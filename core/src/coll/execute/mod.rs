@@ -20,10 +20,10 @@
 //! has reached the end of the job is detected in the same way. The wait for a rank that has not made the call yet, or
 //! has dropped its team, continues, since no message can show either.
 //!
-//! **Short data.** A blocking call by an algorithm of one round with up to 568 bytes per rank, or 4 KiB if ranks share
+//! **Short data.** A blocking call by an algorithm of one round with up to 1,080 bytes per rank, or 4,152 if ranks share
 //! processors, sends no message if the ranks share memory and the team has a signal array: its data is passed in the
 //! cache lines of that array. The first such call after four collectives of the team makes the array. A rank waits for
-//! the ranks whose data it reads, and may be up to three such calls ahead of the others. All ranks must make the call
+//! the ranks whose data it reads, and may be up to 15 such calls ahead of the others. All ranks must make the call
 //! in the same way: a rank that starts it without waiting gets a `Mismatch`.
 //!
 //! **Loans.** If ranks of a node lend each other memory, a rank accesses buffers of others only during its own call,
@@ -63,7 +63,7 @@ use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use calls::Announce;
 use plan::Plan;
-use recent::Recent;
+use recent::{Recent, Taken};
 use run::Run;
 use trial::Timed;
 use tuner::{Decision, Tried};
@@ -80,8 +80,8 @@ pub(crate) type Kept = Recent<Key, Rc<Run>, 32>;
 pub struct Prepared {
     team: Team,
     run: Rc<Run>,
-    /// Key of the call among those that the team stores, and the index of its slot; `None` if it is not to be stored.
-    home: Option<(Key, Option<usize>)>,
+    /// The slot of the call among those that the team stores.
+    place: Option<Taken>,
     persistent: bool,
 }
 
@@ -133,7 +133,7 @@ impl Prepared {
     pub fn recall(team: &Team, key: &Key, addresses: [Option<*mut u8>; 2]) -> Option<Self> {
         let (place, mut run) = team.kept().take(key, |run| run.is_current(true))?;
         let has_moved = Rc::get_mut(&mut run).is_some_and(|idle| idle.move_to(addresses));
-        let known = Self { team: team.clone(), run, home: Some((*key, Some(place))), persistent: false };
+        let known = Self { team: team.clone(), run, place: Some(place), persistent: false };
         has_moved.then_some(known)
     }
 
@@ -196,7 +196,7 @@ impl Prepared {
         let fits = |run: &Rc<Run>| run.is_current(blocks) && run.neighbors() == arguments.neighbors;
         let (place, mut run) = team.kept().take(&key, fits)?;
         Rc::get_mut(&mut run)?.set(arguments);
-        Some(Self { team: team.clone(), run, home: Some((key, Some(place))), persistent: false })
+        Some(Self { team: team.clone(), run, place: Some(place), persistent: false })
     }
 
     /// The call on a new run, whose arguments have been checked.
@@ -213,14 +213,14 @@ impl Prepared {
             // The algorithm is faulty, so a retry would fail too, and the other ranks must not wait for it.
             _ => fail_everywhere(team, e),
         })?;
-        let run = Run::new(team.job(), team.calls(), Rc::new(plan), tried, persistent);
+        let run = Run::new(team.job(), team.calls(), Rc::new(plan), (key, tried), persistent);
         let mut run = run.map_err(|e| fail_everywhere(team, e))?;
         run.set(arguments);
         let run = Rc::new(run);
         if persistent {
             run.enlist();
         }
-        Ok(Self { team: team.clone(), run, home: key.map(|key| (key, None)), persistent })
+        Ok(Self { team: team.clone(), run, place: None, persistent })
     }
 
     /// Makes a blocking call and waits for it by `wait`. The first argument of `wait` returns what the call waits for,
@@ -340,12 +340,12 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         self.cancel();
-        match self.home {
-            Some((key, place)) if self.run.is_reusable() && (place.is_some() || self.run.is_light()) => {
+        match self.run.key() {
+            Some(key) if self.run.is_reusable() && (self.place.is_some() || self.run.is_light()) => {
                 if !key.is_of_caller() {
                     self.run.forget_owner();
                 }
-                self.team.kept().put(place, key, Rc::clone(&self.run));
+                self.team.kept().put(self.place, key, Rc::clone(&self.run));
             }
             None if self.persistent => self.run.retire(),
             _ => {}

@@ -13,8 +13,9 @@ pub(super) struct OneRound {
     /// data.
     pub(super) len: usize,
     pub(super) begin: usize,
-    /// Bit set of the team ranks whose data this rank reads.
+    /// Bit sets of the team ranks whose data this rank reads, and of those that read the data of this rank.
     pub(super) reads: u64,
+    pub(super) readers: u64,
     /// The steps after all data has been read, in an order in which they can be executed.
     pub(super) steps: Vec<u32>,
 }
@@ -27,8 +28,11 @@ impl OneRound {
     pub(super) fn of(schedule: &Schedule, operation: Operation, len: usize) -> Result<Self, String> {
         let (me, size) = (schedule.rank(), schedule.size());
         let for_each = operation.has_block_for_each();
-        let (mut own, mut reads, mut steps) = (None, 0u64, Vec::new());
+        let (mut own, mut reads, mut readers, mut steps) = (None, 0u64, 0u64, Vec::new());
         for (number, step) in schedule.steps().enumerate() {
+            if let Action::Send { to, .. } | Action::Signal { to, .. } = step.action {
+                readers |= 1 << to;
+            }
             let fits = match step.action {
                 Action::Send { to, .. } => {
                     let sent = if for_each {
@@ -58,7 +62,12 @@ impl OneRound {
         }
         let blocks = if for_each { size as usize } else { 1 };
         let begin = if for_each { me as usize * len } else { 0 };
-        Ok(Self { own, given: own.map_or(0, |_| blocks * len), len, begin, reads, steps })
+        Ok(Self { own, given: own.map_or(0, |_| blocks * len), len, begin, reads, readers, steps })
+    }
+
+    /// Number of words of the data that this rank reads, from the word in which that of each rank begins.
+    pub(super) fn words(&self) -> usize {
+        (self.begin % 8 + self.len).div_ceil(8) * self.reads.count_ones() as usize
     }
 }
 
@@ -106,6 +115,12 @@ mod tests {
                     algorithm.operation.name(),
                     reader.rank()
                 );
+                let read = |by: &Schedule| {
+                    let one = OneRound::of(by, algorithm.operation, 5).unwrap();
+                    one.reads & 1 << reader.rank() != 0
+                };
+                let readers = schedules.iter().rev().fold(0, |ranks, by| ranks << 1 | u64::from(read(by)));
+                assert_eq!(one.readers, readers, "{} of {size}", algorithm.name);
             }
         }
         assert_eq!(found, 11 * 15);

@@ -176,8 +176,7 @@ impl Plan {
         let waits = !(shared && arguments.operation == Operation::Scatter);
         let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<u64>());
         let blocks = if arguments.operation.has_block_for_each() { team.size() } else { 1 };
-        let most = if shared { short::MAX_BYTES } else { short::MAX_BYTES_OWN_PROCESSOR };
-        let is_short = |each: usize| each.checked_mul(blocks).is_some_and(|given| given <= most);
+        let is_short = |each: usize| each.checked_mul(blocks).is_some_and(|given| given <= short::max_bytes(shared));
         let short = each.filter(|each| one_round && waits && aligned && is_short(*each));
         let short = short.map(|each| OneRound::of(&schedule, arguments.operation, each)).transpose().map_err(wrong)?;
         let agreed = Agreed {

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 /// At most `CAPACITY` values. A value in use is absent from its slot, to which it returns.
 pub(crate) struct Recent<K, V, const CAPACITY: usize> {
     places: RefCell<Vec<Place<K, V>>>,
-    /// Index of the slot that was used last, where the next search starts.
+    /// Index of the slot that was used last.
     last: Cell<usize>,
     uses: Cell<u64>,
 }
@@ -15,6 +15,16 @@ struct Place<K, V> {
     value: Option<V>,
     /// Number of its last use.
     used: u64,
+    /// Index of the slot that was used next after this one, where the next search after a use of this one starts.
+    next: usize,
+}
+
+/// The slot from which a value was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    at: usize,
+    /// Number of the value's last use, which the slot keeps until it gets another value.
+    used: u64,
 }
 
 impl<K, V, const CAPACITY: usize> Default for Recent<K, V, CAPACITY> {
@@ -23,34 +33,38 @@ impl<K, V, const CAPACITY: usize> Default for Recent<K, V, CAPACITY> {
     }
 }
 
-impl<K: PartialEq, V, const CAPACITY: usize> Recent<K, V, CAPACITY> {
-    /// Removes and returns a value with this key that `fits`, with the index of its slot.
+impl<K: Copy + PartialEq, V, const CAPACITY: usize> Recent<K, V, CAPACITY> {
+    /// Removes and returns a value with this key that `fits`, with its slot.
     #[inline]
-    pub(crate) fn take(&self, key: &K, fits: impl Fn(&V) -> bool) -> Option<(usize, V)> {
+    pub(crate) fn take(&self, key: &K, fits: impl Fn(&V) -> bool) -> Option<(Taken, V)> {
         let mut places = self.places.borrow_mut();
-        let last = self.last.get().min(places.len());
+        let last = self.last.get();
+        let first = places.get(last).map_or(0, |place| place.next).min(places.len());
         let is_it = |at: &usize| places[*at].key == *key && places[*at].value.as_ref().is_some_and(&fits);
-        let at = (last..places.len()).chain(0..last).find(is_it)?;
+        let at = (first..places.len()).chain(0..first).find(is_it)?;
+        if let Some(last) = places.get_mut(last).filter(|last| last.next != at) {
+            last.next = at;
+        }
         self.last.set(at);
-        Some((at, places[at].value.take()?))
+        let place = &mut places[at];
+        Some((Taken { at, used: place.used }, place.value.take()?))
     }
 
     /// Returns a value to its slot, or stores a new value: in a free slot of its key, in a new slot, or in place of the
     /// least recently used value.
     #[inline]
-    pub(crate) fn put(&self, at: Option<usize>, key: K, value: V) {
+    pub(crate) fn put(&self, taken: Option<Taken>, key: &K, value: V) {
         let used = self.uses.get() + 1;
         self.uses.set(used);
         let mut places = self.places.borrow_mut();
-        match at.and_then(|at| places.get_mut(at)) {
-            Some(place) if place.value.is_none() && place.key == key => {
-                (place.value, place.used) = (Some(value), used);
-            }
-            _ => {
-                drop(places);
-                self.store(Place { key, value: Some(value), used });
-            }
+        let is_it = |taken: &Taken, place: &Place<K, V>| place.value.is_none() && place.used == taken.used;
+        let place = taken.and_then(|taken| places.get_mut(taken.at).filter(|place| is_it(&taken, place)));
+        if let Some(place) = place {
+            (place.value, place.used) = (Some(value), used);
+            return;
         }
+        drop(places);
+        self.store(Place { key: *key, value: Some(value), used, next: 0 });
     }
 
     fn store(&self, place: Place<K, V>) {
@@ -79,32 +93,40 @@ impl<K: PartialEq, V, const CAPACITY: usize> Recent<K, V, CAPACITY> {
 mod tests {
     use super::*;
 
+    /// The value that `take` finds, without its slot.
+    fn found<const N: usize>(recent: &Recent<char, u32, N>, key: char, fits: impl Fn(&u32) -> bool) -> Option<u32> {
+        recent.take(&key, fits).map(|(_, value)| value)
+    }
+
     #[test]
     fn a_value_returns_to_its_place_and_the_one_unused_for_longest_makes_room() {
         let recent = Recent::<char, u32, 2>::default();
-        recent.put(None, 'a', 1);
-        recent.put(None, 'b', 2);
+        recent.put(None, &'a', 1);
+        recent.put(None, &'b', 2);
         let (at, a) = recent.take(&'a', |_| true).unwrap();
-        assert_eq!(recent.take(&'a', |_| true), None);
-        recent.put(Some(at), 'a', a);
-        recent.put(None, 'c', 3);
-        assert_eq!((recent.take(&'b', |_| true), recent.take(&'c', |c| *c != 3)), (None, None));
-        assert_eq!(recent.take(&'a', |_| true), Some((0, 1)));
+        assert_eq!(found(&recent, 'a', |_| true), None);
+        recent.put(Some(at), &'a', a);
+        recent.put(None, &'c', 3);
+        assert_eq!((found(&recent, 'b', |_| true), found(&recent, 'c', |c| *c != 3)), (None, None));
+        let (again, one) = recent.take(&'a', |_| true).unwrap();
+        assert_eq!((again.at, one), (at.at, 1));
         recent.retain(|_| false);
-        assert_eq!(recent.take(&'c', |_| true), None);
+        assert_eq!(found(&recent, 'c', |_| true), None);
         // While a value is in use, its slot may be given to another value.
-        recent.put(Some(7), 'a', 4);
-        assert_eq!(recent.take(&'a', |_| true), Some((0, 4)));
+        recent.put(Some(Taken { at: 7, used: 1 }), &'a', 4);
+        recent.put(Some(at), &'a', 5);
+        assert_eq!(found(&recent, 'a', |_| true), Some(4));
+        assert_eq!(found(&recent, 'a', |_| true), Some(5));
     }
 
     #[test]
     fn a_value_in_use_keeps_its_place_and_a_further_one_is_dropped() {
         let recent = Recent::<char, u32, 1>::default();
-        recent.put(None, 'a', 1);
+        recent.put(None, &'a', 1);
         let (at, a) = recent.take(&'a', |_| true).unwrap();
-        recent.put(None, 'b', 2);
-        assert_eq!(recent.take(&'b', |_| true), None);
-        recent.put(Some(at), 'a', a);
-        assert_eq!(recent.take(&'a', |_| true), Some((0, 1)));
+        recent.put(None, &'b', 2);
+        assert_eq!(found(&recent, 'b', |_| true), None);
+        recent.put(Some(at), &'a', a);
+        assert_eq!(found(&recent, 'a', |_| true), Some(1));
     }
 }

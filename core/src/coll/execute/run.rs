@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::arguments::{Arguments, Reduction};
+use super::arguments::{Arguments, Key, Reduction};
 use super::calls::{Announce, Announcement, Calls, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::{self, Plan};
@@ -56,6 +56,8 @@ pub(crate) struct Run {
     team: Rc<TeamCalls>,
     plan: Rc<Plan>,
     persistent: bool,
+    /// The key under which the team stores the call; `None` if it is not to be stored.
+    key: Option<Key>,
     /// The class of the call; `None` if the class has only one choice.
     tried: Option<Tried>,
     memory: [Memory; 3],
@@ -73,6 +75,8 @@ pub(crate) struct Run {
     /// there.
     missing: Cell<u64>,
     over: Cell<u64>,
+    /// Room for the words of the short data of other ranks.
+    words: Box<[Cell<u64>]>,
     /// A rank whose call differs from this one; it is asked for the properties of its call.
     compared: Cell<Option<u32>>,
     /// Number of checks of the peers until the run asks for missing messages, and between questions.
@@ -104,7 +108,7 @@ impl Run {
         job: &Job,
         team: &Rc<TeamCalls>,
         plan: Rc<Plan>,
-        tried: Option<Tried>,
+        (key, tried): (Option<Key>, Option<Tried>),
         persistent: bool,
     ) -> Result<Self> {
         let bytes = plan.starts[SCRATCH].last().copied().unwrap_or(0);
@@ -117,6 +121,7 @@ impl Run {
             calls: Rc::clone(job.calls()),
             team: Rc::clone(team),
             persistent,
+            key,
             tried,
             memory: [Memory::None, Memory::None, Memory::Contiguous(base)],
             _scratch: scratch,
@@ -128,6 +133,7 @@ impl Run {
             short: Cell::new(false),
             missing: Cell::new(0),
             over: Cell::new(0),
+            words: plan.short.iter().flat_map(|short| vec![Cell::new(0); short.words()]).collect(),
             compared: Cell::new(None),
             patience: Cell::default(),
             state: Cell::new(State::Idle),
@@ -153,8 +159,12 @@ impl Run {
     pub(super) fn set(&mut self, arguments: &Arguments<'_>) {
         let Arguments { input, output, reduction, owner, key, .. } = arguments;
         let [i, o, _] = &mut self.memory;
-        (*i, *o, self.reduction) = (input.clone(), output.clone(), *reduction);
-        self.owner = Cell::new(owner.clone());
+        i.become_as(input);
+        o.become_as(output);
+        self.reduction = *reduction;
+        if owner.is_some() || self.owner.get_mut().is_some() {
+            self.owner = Cell::new(owner.clone());
+        }
         if let Some((_, given)) = key {
             let distance = |i: usize| self.memory[i].piece().map_or(0, |at| at.addr().wrapping_sub(given[i].addr()));
             self.distances = [0, 1].map(|i| distance(i).cast_signed());
@@ -207,6 +217,12 @@ impl Run {
     /// Whether the run has completed without an error and has no sends in progress.
     pub(super) fn is_reusable(&self) -> bool {
         self.state.get() == State::Done && !self.persistent && !self.is_sending()
+    }
+
+    /// The key under which the team stores the call; `None` if it is not to be stored.
+    #[inline]
+    pub(super) fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
     }
 
     /// The class of the call; `None` if the class has only one choice.
@@ -306,6 +322,16 @@ impl Run {
 
     /// Registers the run as a call in progress.
     fn begin(self: &Rc<Self>) -> Result<()> {
+        self.begin_unlisted()?;
+        if !self.persistent {
+            self.team.add(self);
+        }
+        Ok(())
+    }
+
+    /// Begins a call, without adding it to the calls in progress.
+    #[inline]
+    fn begin_unlisted(&self) -> Result<()> {
         self.job.running(self.name())?;
         if let Some(bill) = self.job.bill() {
             bill.called(Account::team(self.team.context()), self.name());
@@ -322,7 +348,7 @@ impl Run {
             _ => {}
         }
         if !self.persistent {
-            self.enlist();
+            self.sequence.set(self.team.next());
         }
         self.state.set(State::Active);
         self.compared.set(None);

@@ -32,12 +32,14 @@ impl SignalArray {
     }
 
     /// Like [`new`](Self::new), without words; in a team of up to 16 ranks with the lines for [short data](short),
-    /// which take 16,640 bytes per rank.
+    /// which take 17,408 bytes per rank, or 66,560 if ranks share
+    /// processors.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub(super) fn for_short(team: &Team) -> Result<Self> {
-        let lines = if team.size() <= short::MAX_RANKS { short::PLACES * short::LINES } else { 0 };
+        let shared = team.job().is_on_oversubscribed_node();
+        let lines = if team.size() <= short::MAX_RANKS { short::lines(shared) } else { 0 };
         Self::make(team, 0, lines, Account::team(team.context()))
     }
 
@@ -71,7 +73,10 @@ impl SignalArray {
         let (own, remotes) = unsafe { coll::exchange_into(team, own, None, Some(wanted), cells) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = job.stats_of(Some(account));
-        let (arrivals, shorts) = (Cell::default(), short::Exchanges::new(if short_lines > 0 { size } else { 0 }));
+        let (arrivals, shorts) = (
+            Cell::default(),
+            short::Exchanges::new(if short_lines > 0 { size } else { 0 }, job.is_on_oversubscribed_node()),
+        );
         let mut signals = Self {
             account,
             stats,

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::question::SHORT;
 use super::{Run, State};
@@ -18,7 +18,7 @@ use crate::device::Block;
 use crate::error::Result;
 use crate::progress::Pace;
 use crate::signal::SignalArray;
-use crate::signal::short::ShortData;
+use crate::signal::short::{ShortData, lowest};
 
 impl Run {
     /// Whether the call can be made through short data.
@@ -40,27 +40,42 @@ impl Run {
         signals: &SignalArray,
         wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
     ) -> Result<()> {
-        let Some(OneRound { own, given, len, begin, reads, steps }) = &self.plan.short else { return Ok(()) };
-        self.begin()?;
+        let Some(OneRound { own, given, len, begin, reads, readers, steps }) = &self.plan.short else { return Ok(()) };
+        self.begin_unlisted()?;
         self.short.set(true);
         self.open.set(1);
+        // Handlers of messages, which run only in turns of progress, find the run in the list.
+        let is_listed = Cell::new(false);
+        let list = || {
+            if !is_listed.replace(true) {
+                self.team.add(self);
+            }
+        };
         if !self.team.is_quiet() {
+            list();
             self.ready.borrow_mut().clear();
             self.take_early();
             self.check_faults();
         }
         let flag = u64::from(self.sequence.get()) << 32 | u64::from(self.plan.check.0);
-        let size = self.plan.peers.len();
         let (first, skip) = (begin / 8, begin % 8);
         let each = (skip + len).div_ceil(8);
-        let mut words: SmallVec<[u64; 32]> = smallvec![0; size * each];
-        // Words of the data of each rank, by team rank.
-        let all = Cell::from_mut(&mut words[..]).as_slice_of_cells();
-        let mut data: SmallVec<[u64; 16]> = smallvec![0; given.div_ceil(8)];
-        // SAFETY: by the caller's contract; the data fits into its slice.
-        own.inspect(|own| unsafe {
-            self.buffers().gather(&[*own], Block { base: data.as_mut_ptr().cast(), len: *given })
-        });
+        // Words of the data of each rank that is read, in the order of the ranks.
+        let words = |rank: usize| {
+            let before = (reads & ((1 << rank) - 1)).count_ones() as usize;
+            &self.words[before * each..][..each]
+        };
+        let mut gathered: SmallVec<[u64; 16]> = SmallVec::new();
+        let data = match own {
+            None => Block { base: std::ptr::null_mut(), len: 0 },
+            Some(own) => self.buffers().contiguous(&[*own]).unwrap_or_else(|| {
+                gathered.resize(given.div_ceil(8), 0);
+                let block = Block { base: gathered.as_mut_ptr().cast(), len: *given };
+                // SAFETY: by the caller's contract; the data fits into its slice.
+                unsafe { self.buffers().gather(&[*own], block) };
+                block
+            }),
+        };
         let (turn, is_published) = (signals.turn(), Cell::new(false));
         // The rank and flag of data of another call, found instead of the data of this call.
         let other = Cell::new(None);
@@ -68,7 +83,7 @@ impl Run {
         self.missing.set(*reads);
         // Whether the data of `rank` has been read now.
         let read = |rank: usize, everywhere: bool| {
-            match signals.read_inline(rank, (turn, flag), first, &all[rank * each..][..each], everywhere) {
+            match signals.read_inline(rank, (turn, flag), first, words(rank), everywhere) {
                 ShortData::Ready => {
                     self.missing.set(self.missing.get() & !(1 << rank));
                     return true;
@@ -81,9 +96,8 @@ impl Run {
             }
             false
         };
-        let next = || Some(self.missing.get().trailing_zeros() as usize).filter(|rank| *rank < size);
         let read_all = |everywhere: bool| {
-            while let Some(rank) = next() {
+            while let Some(rank) = lowest(self.missing.get()) {
                 if !read(rank, everywhere) {
                     return false;
                 }
@@ -91,33 +105,36 @@ impl Run {
             true
         };
         // In most calls all ranks wait for each other: then the last one wakes the others.
-        let meets = reads.count_ones() as usize == size - 1;
+        let meets = reads.count_ones() as usize == self.plan.peers.len() - 1;
         // Whether nothing is left to execute or to wait for.
         let look = |everywhere: bool| {
-            if !is_published.get() && signals.reader().is_none() {
+            if !is_published.get() && signals.reader(everywhere).is_none() {
                 is_published.set(true);
-                signals.publish_inline(flag, *given, &data, || !meets || read_all(false));
+                // SAFETY: by the caller's contract.
+                unsafe { signals.publish_inline(flag, data, *readers, || !meets || read_all(false)) };
             }
             read_all(everywhere) && is_published.get() || other.get().is_some()
         };
         if !look(false) && self.fault.borrow().is_none() && !self.job.spin_for(Pace::ANSWER, || look(false)) {
+            list();
             // A rank at which the call has ended has published its data before.
-            let is_over = || {
-                let over = self.over.get() & self.missing.get();
-                (0..size).filter(|rank| over & 1 << rank != 0).any(|rank| !read(rank, true))
-            };
+            let is_over = || lowest(self.over.get() & self.missing.get()).is_some_and(|rank| !read(rank, true));
             let ready = || look(true) || self.state.get() != State::Active || is_over();
-            let awaited = || self.awaited(next().or_else(|| signals.reader()).map(|rank| self.plan.peers[rank]));
+            let awaited = || {
+                let rank = lowest(self.missing.get()).or_else(|| signals.reader(true));
+                self.awaited(rank.map(|rank| self.plan.peers[rank]))
+            };
             if let Err(e) = wait(&awaited, &ready) {
                 self.short.set(false);
                 return Err(e);
             }
         }
         if self.missing.get() != 0 || !is_published.get() || self.fault.borrow().is_some() {
+            list();
             self.end_unmatched(other.get());
         } else {
             let data = |rank: u32| Block {
-                base: all[rank as usize * each..].as_ptr().cast_mut().cast::<u8>().wrapping_add(skip),
+                base: words(rank as usize).as_ptr().cast_mut().cast::<u8>().wrapping_add(skip),
                 len: *len,
             };
             let execute = |step: &u32| {
@@ -125,11 +142,16 @@ impl Run {
                 unsafe { self.execute_short(*step, data) };
                 self.fault.borrow().is_none()
             };
-            let _ = steps.iter().all(execute);
-            self.open.set(0);
-            self.advance();
+            if steps.iter().all(execute) && !is_listed.get() {
+                self.state.set(State::Done);
+                self.team.ended(self);
+            } else {
+                list();
+                self.open.set(0);
+                self.advance();
+            }
         }
-        signals.fetch_short();
+        signals.fetch_short(*len.max(given));
         self.short.set(false);
         Ok(())
     }
