@@ -21,13 +21,15 @@ use crate::device::Block;
 use crate::memory::words::{Word, fetch_to_write};
 use crate::stats::Kind;
 
-/// Number of slots of a rank, a power of two.
-const SLOTS: usize = 16;
+/// Number of slots of a rank, a power of two. Ranks that share processors are seldom ahead, and more slots are more pages that
+/// a processor visits.
+const SLOTS_OF_SHARED_PROCESSOR: usize = 4;
+const SLOTS_OF_OWN_PROCESSOR: usize = 16;
 /// Number of cache lines of a slot: for somewhat more than a page, if ranks share processors, or than a kilobyte. No
 /// multiple of two, so that the first lines of the slots are in different sets of a cache.
 const LINES_OF_SHARED_PROCESSOR: usize = 65;
 const LINES_OF_OWN_PROCESSOR: usize = 17;
-const _: () = assert!(SLOTS.is_power_of_two());
+const _: () = assert!(SLOTS_OF_SHARED_PROCESSOR.is_power_of_two() && SLOTS_OF_OWN_PROCESSOR.is_power_of_two());
 /// Number of cache lines of a slot. `shared`: whether ranks share processors. Cache lines of short data are transferred
 /// when they are read, and those of a message while it is written. So for more than a few lines a message is faster,
 /// unless ranks must wait for a processor anyway.
@@ -35,9 +37,14 @@ const fn lines_of_slot(shared: bool) -> usize {
     if shared { LINES_OF_SHARED_PROCESSOR } else { LINES_OF_OWN_PROCESSOR }
 }
 
+/// Number of slots of a rank. `shared`: whether ranks share processors.
+pub(crate) const fn slots(shared: bool) -> usize {
+    if shared { SLOTS_OF_SHARED_PROCESSOR } else { SLOTS_OF_OWN_PROCESSOR }
+}
+
 /// Number of cache lines of a rank's slots.
 pub(crate) const fn lines(shared: bool) -> usize {
-    SLOTS * lines_of_slot(shared)
+    slots(shared) * lines_of_slot(shared)
 }
 
 /// Maximum number of bytes of a rank.
@@ -63,7 +70,7 @@ pub(crate) struct Exchanges {
     /// Number of exchanges whose data this rank has published.
     count: Cell<u64>,
     /// Of each slot: the flag of this rank, and the bit set of the ranks that read the data.
-    slots: [(Cell<u64>, Cell<u64>); SLOTS],
+    slots: Vec<(Cell<u64>, Cell<u64>)>,
     /// Number of cache lines of a slot.
     lines: usize,
     /// Of each rank: the latest flag that was seen, and the number of slots by which it is ahead of this rank after a
@@ -72,10 +79,17 @@ pub(crate) struct Exchanges {
 }
 
 impl Exchanges {
-    /// The exchanges of `size` ranks; `shared`: whether ranks share processors.
+    /// The exchanges of `size` ranks, none if it is 0; `shared`: whether ranks share processors.
     pub(crate) fn new(size: usize, shared: bool) -> Self {
-        let (slots, others) = (Default::default(), vec![Default::default(); size]);
+        let number = if size > 0 { slots(shared) } else { 0 };
+        let (slots, others) = (vec![Default::default(); number], vec![Default::default(); size]);
         Self { count: Cell::default(), slots, lines: lines_of_slot(shared), others }
+    }
+
+    /// The slot of this index, which may be larger than the number of slots.
+    #[inline(always)]
+    fn place(&self, index: usize) -> usize {
+        index & (self.slots.len() - 1)
     }
 }
 
@@ -179,7 +193,7 @@ impl SignalArray {
     /// This rank's record of the slot of exchange `turn`: its flag, and the bit set of the ranks that read the data.
     #[inline(always)]
     fn record(&self, turn: u64) -> &(Cell<u64>, Cell<u64>) {
-        &self.shorts.slots[turn as usize % SLOTS]
+        &self.shorts.slots[self.shorts.place(turn as usize)]
     }
 
     /// Slot `index`, modulo the number of slots, of team rank `of`.
@@ -190,7 +204,7 @@ impl SignalArray {
             _ => self.own.base,
         };
         let lines = self.shorts.lines;
-        let first = 3 * self.size + self.words + index % SLOTS * lines;
+        let first = 3 * self.size + self.words + self.shorts.place(index) * lines;
         // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, accessed as atomics
         // by all ranks, and valid as long as `self`.
         unsafe { std::slice::from_raw_parts(base.wrapping_add(first * LINE).cast::<AtomicU64>(), lines * LINE / 8) }
@@ -241,7 +255,8 @@ impl SignalArray {
         }
         let at = |back: usize| &self.slot(of, self.index_of(of, self.turn().wrapping_sub(back as u64)))[0];
         // The latest flags come first.
-        let backs = if everywhere { 1..SLOTS + 1 } else { SLOTS / 2..SLOTS / 2 + 1 };
+        let slots = self.shorts.slots.len();
+        let backs = if everywhere { 1..slots + 1 } else { slots / 2..slots / 2 + 1 };
         later(backs.map(at), old).inspect(|flag| seen.set(*flag)).is_some()
     }
 
@@ -285,7 +300,7 @@ impl SignalArray {
         everywhere: bool,
     ) -> ShortData {
         let (seen, ahead) = &self.shorts.others[of];
-        let slots = (0..SLOTS).map(|index| self.slot(of, index));
+        let slots = (0..self.shorts.slots.len()).map(|index| self.slot(of, index));
         let state = match take(self.slot(of, self.index_of(of, turn)), flag, from, into) {
             true => ShortData::Ready,
             false if everywhere => given(slots.clone(), flag, from, into),
@@ -296,7 +311,7 @@ impl SignalArray {
             if everywhere {
                 // Relaxed: only the index of the slot matters.
                 let at = { slots }.position(|slot| slot[0].load(Ordering::Relaxed) == flag);
-                ahead.set(at.map_or(ahead.get(), |at| at.wrapping_sub(turn as usize) % SLOTS));
+                ahead.set(at.map_or(ahead.get(), |at| self.shorts.place(at.wrapping_sub(turn as usize))));
             }
         }
         state

@@ -32,8 +32,7 @@ impl SignalArray {
     }
 
     /// Like [`new`](Self::new), without words; in a team of up to 16 ranks with the lines for [short data](short),
-    /// which take 17,408 bytes per rank, or 66,560 if ranks share
-    /// processors.
+    /// which take 17,408 bytes per rank, or 16,640 if ranks share processors.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
