@@ -26,9 +26,9 @@ fn main() {
     let place = |folder: &str, name: &str, text: String| place(&build.with_file_name(folder), name, &text);
     place("include", "mpi.h", header::header(&table));
     place("fortran", "fortran.c", fortran::code(&table));
-    place("fortran", "mpif.h", fortran::include(&table));
-    place("fortran", "mpi.f90", fortran::module(&table));
-    place("fortran", "mpi_f08.f90", fortran::module_f08(&table));
+    place("fortran", "mpif.h", fortran::interfaces::include(&table));
+    place("fortran", "mpi.f90", fortran::interfaces::module(&table));
+    place("fortran", "mpi_f08.f90", fortran::interfaces::module_f08(&table));
 }
 
 /// Writes a file unless it is there. It is renamed into place with the time of its sources, so that what is newer than the

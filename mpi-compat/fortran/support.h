@@ -37,6 +37,9 @@ enum { FARSIDE_PREDEFINED = 4096 };
     each(Win, MPI_Win)
 FARSIDE_HANDLES(FARSIDE_HANDLE)
 
+/* What few calls need, apart from what all of them do. */
+#define FARSIDE_COLD static __attribute__((noinline, cold))
+
 /* A function that some libraries of the ABI lack. */
 #define FARSIDE_WEAK(name) extern __typeof__(name) CALL(name) __attribute__((weak));
 

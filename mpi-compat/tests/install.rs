@@ -157,6 +157,7 @@ fn programs_in_fortran_are_built() {
     let built = run("mpifort", &[source, "-o", program.to_str().unwrap()]);
     assert_eq!(built.code, Some(0), "{}", built.err);
     assert_eq!(run("mpiexec", &["-n", "3", program.to_str().unwrap()]).out, "the sum of 3 ranks is 3\n");
+    assert!(run("farside", &["info"]).out.contains("libmpi_abi.so.1, libmpifort_abi.so.1"));
 }
 
 #[test]

@@ -146,6 +146,7 @@ fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value 
         "collectives": collectives,
         "models": models,
         "limits": limits,
+        "mpi": mpi_libraries(),
         "launcher": { "usable": start.is_ok(), "text": launcher(start) },
         "settings": settings,
     })
@@ -174,6 +175,9 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
     row("page", format!("{} bytes", limits.page_bytes));
     row("huge pages", limits.huge_pages.clone().unwrap_or_else(unknown));
     row("huge pages, shared", limits.huge_pages_shared.clone().unwrap_or_else(unknown));
+    let mpi = mpi_libraries();
+    let missing = || "no library in ../lib beside this command".to_owned();
+    row("MPI libraries", if mpi.is_empty() { missing() } else { mpi.join(", ") });
     row("launcher", launcher(start));
     row("cut-offs", calibration::report(settings));
     row("collectives", tuning::report(settings));
@@ -187,6 +191,13 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
         row(name, format!("{value}  ({}; {})", origin(from), setting.values));
     }
     out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// The MPI libraries that are installed with this command: for C, for Fortran, and to check calls.
+fn mpi_libraries() -> Vec<&'static str> {
+    let names = ["libmpi_abi.so.1", "libmpifort_abi.so.1", "libfarside_verify.so"];
+    let Ok(place) = std::env::current_exe() else { return Vec::new() };
+    names.into_iter().filter(|name| place.with_file_name("../lib").join(name).exists()).collect()
 }
 
 /// A number of bytes with a unit.
