@@ -137,7 +137,9 @@ impl From<Output> for Finished {
 fn limit(pid: u32) -> mpsc::Sender<()> {
     let (running, over) = mpsc::channel();
     std::thread::spawn(move || {
-        if over.recv_timeout(3 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        // The emulated machine is slow, and slower beside other work.
+        let times = if crate::quick() { 6 } else { 3 };
+        if over.recv_timeout(times * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
             eprintln!("process {pid} takes too long and is killed");
             signal(pid, "KILL");
         }
