@@ -147,7 +147,7 @@ fn commands_of_the_documents_do_what_is_promised() {
         let blocks = blocks(&std::fs::read_to_string(Path::new(TOP).join(document)).unwrap());
         assert!(blocks.len() >= least, "{document} has {} blocks of commands: {blocks:?}", blocks.len());
         for mut block in blocks {
-            // Without gfortran the other commands are run.
+            // The other commands are run where gfortran is missing.
             if !with_fortran && block.commands.contains("fort") {
                 let lines = block.commands.lines().filter(|line| !line.contains("fort"));
                 block.commands = lines.map(|line| format!("{line}\n")).collect();

@@ -33,7 +33,7 @@ enum Kind {
     Status,
     Statuses,
     StringIn,
-    /// A string of at most so many bytes as the constant says.
+    /// A string whose length is at most this constant of C.
     StringOut(&'static str),
     /// A string, or an array of strings, which a function by hand treats.
     Strings,
@@ -53,9 +53,9 @@ enum Kind {
 /// How a buffer that is not contiguous is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
-    /// As one element of a datatype made of the descriptor, in place of the count and datatype at these positions.
+    /// The buffer is one element of a datatype made of the descriptor, in place of the count and datatype at these positions.
     Block(usize, usize),
-    /// As a contiguous copy.
+    /// The call gets a contiguous copy.
     Copy,
     /// Its address alone counts.
     Address,

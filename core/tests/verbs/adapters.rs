@@ -117,7 +117,7 @@ fn signals_go_on_without_inline_data() {
     }
 }
 
-/// Without shared receive queues the device is refused at the start, with the reason.
+/// A device without shared receive queues is refused at the start, with the reason.
 #[test]
 fn device_without_shared_receive_queues_is_refused_with_the_reason() {
     let _strict = Strict::new(|k| k.shared_receives = false);

@@ -372,7 +372,7 @@ impl Links {
             }
             Message::Noted { number } => {
                 if table.own.is_some_and(|(last, _)| last == number) {
-                    table.peers[source as usize].moves.told();
+                    table.peers[source as usize].moves.noted();
                 }
                 None
             }
@@ -433,7 +433,7 @@ impl Links {
         let moved = Self::move_message(&table);
         for (rank, peer) in table.peers.iter_mut().enumerate() {
             if peer.left || peer.lost.is_some() {
-                peer.moves.told();
+                peer.moves.noted();
             }
             let (tells, due) = peer.moves.due(now);
             out.extend(moved.clone().filter(|_| tells).map(|m| (rank as u32, m)));

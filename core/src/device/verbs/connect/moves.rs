@@ -21,10 +21,10 @@ pub(crate) struct Location {
 /// What a rank knows of the moves of one peer, and the peer of this rank's.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// The peer's location after its latest move of which this rank was told, and the number of that move.
+    /// The peer's location after its latest move of which this rank was informed, and the number of that move.
     at: Option<(u32, Location)>,
-    /// The time at which to tell the peer of this rank's latest move, and the pause after that.
-    untold: Option<(Instant, Duration)>,
+    /// The time at which to inform the peer of this rank's latest move, and the pause after that.
+    unnoted: Option<(Instant, Duration)>,
 }
 
 impl Moves {
@@ -40,19 +40,19 @@ impl Moves {
         }
     }
 
-    /// The peer is to be told of this rank's latest move.
-    fn tell(&mut self, now: Instant) {
-        self.untold = Some((now, REPEAT));
+    /// The peer is to be informed of this rank's latest move.
+    fn announce(&mut self, now: Instant) {
+        self.unnoted = Some((now, REPEAT));
     }
 
     /// The peer has noted this rank's latest move, or needs to know no more.
-    pub(super) fn told(&mut self) {
-        self.untold = None;
+    pub(super) fn noted(&mut self) {
+        self.unnoted = None;
     }
 
-    /// Whether it is time to tell the peer, and when it is next.
+    /// Whether it is time to inform the peer, and when it is next.
     pub(super) fn due(&mut self, now: Instant) -> (bool, Option<Instant>) {
-        let Some((due, pause)) = &mut self.untold else { return (false, None) };
+        let Some((due, pause)) = &mut self.unnoted else { return (false, None) };
         let is_due = *due <= now;
         if is_due {
             (*due, *pause) = (now + *pause, (*pause * 2).min(REPEAT_MOST));
@@ -96,7 +96,7 @@ impl Links {
             tracing::warn!("{} has another address: {:?}", self.port(), table.own);
             let now = Instant::now();
             let others = table.peers.iter_mut().enumerate().filter(|(rank, _)| *rank != self.me as usize);
-            others.filter(|(_, peer)| is_told(peer)).for_each(|(_, peer)| peer.moves.tell(now));
+            others.filter(|(_, peer)| is_informed(peer)).for_each(|(_, peer)| peer.moves.announce(now));
             let own = table.own;
             table.peers[self.me as usize].moves.at = own;
         }
@@ -108,8 +108,8 @@ impl Links {
     }
 }
 
-/// Whether the peer is told of moves.
-fn is_told(peer: &Peer) -> bool {
+/// Whether the peer is informed of moves.
+fn is_informed(peer: &Peer) -> bool {
     !peer.left && peer.lost.is_none()
 }
 
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn peer_is_told_again_until_it_has_noted_the_move() {
+    fn peer_is_informed_again_until_it_has_noted_the_move() {
         let (mut moves, start) = (Moves::default(), Instant::now());
         assert_eq!(moves.due(start), (false, None));
-        moves.tell(start);
+        moves.announce(start);
         assert_eq!(moves.due(start), (true, Some(start + REPEAT)));
         assert_eq!(moves.due(start), (false, Some(start + REPEAT)));
         assert_eq!(moves.due(start + REPEAT), (true, Some(start + 3 * REPEAT)));
-        moves.told();
+        moves.noted();
         assert_eq!(moves.due(start + REPEAT_MOST), (false, None));
     }
 }

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::fs;
 
-/// What a port is worth to one rank.
+/// The merits of a port for one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Merit {
     /// Bandwidth in Mb/s.
