@@ -378,7 +378,7 @@ fn addresses(out: &mut String, function: &Function) {
                 } else if !parameter.constant {
                     _ = writeln!(always, "    {each} {name}[i_] = {to}({name}_[i_]);");
                 }
-                // What is in progress may use the array until it is complete.
+                // A request in progress may use the array until it is complete.
                 let kept = parameter.constant && !is_blocking(function) && base == "MPI_Datatype";
                 if kept {
                     _ = writeln!(

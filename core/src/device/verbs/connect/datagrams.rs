@@ -22,7 +22,7 @@ const SEND: u64 = 1 << 32;
 /// Sends and receives datagrams. Fields are dropped in this order.
 pub(crate) struct Endpoint {
     datagram: Datagram,
-    /// For each rank the address handle, and the path for which it was made.
+    /// Address handle of each rank, and the path for which it was made.
     handles: Vec<Option<(Path, Handle)>>,
     /// Handles that were replaced, but that sends in progress may use.
     former: Vec<Handle>,

@@ -64,7 +64,7 @@ mod tests {
         Limits { reads: 1, pieces, message }
     }
 
-    /// For every request its remote address, and address and length of every segment.
+    /// Remote address of every request, and address and length of each of its segments.
     fn lens(parts: &[Part]) -> Vec<(u64, Vec<(u64, u32)>)> {
         let address = |action: &Action| match *action {
             Action::Write { address, key: 9 } | Action::Read { address, key: 9 } => address,

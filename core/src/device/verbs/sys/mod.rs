@@ -115,7 +115,7 @@ union Element {
     port: i32,
 }
 
-// As in libibverbs, but for the types of events.
+// These are the declarations of libibverbs, with other types of events.
 unsafe extern "C" {
     fn ibv_get_async_event(context: *mut ibv_context, event: *mut RawEvent) -> i32;
     fn ibv_ack_async_event(event: *mut RawEvent);
