@@ -118,9 +118,9 @@ impl<'a> Plan<'a> {
     /// A pure function of its arguments, so both ranks get the same plan. No data is read.
     ///
     /// # Errors
-    /// `Signature` if the sides have different elements; `Overlap` if two blocks of the receiving side (the target of
-    /// a put, the origin of a get) share a byte. Receiving layouts of more than 2^20 interleaved blocks, for which this
-    /// is not decided, are unpacked in order.
+    /// `Signature` if the sides have different elements; `Overlap` if two blocks of the origin of a get share a byte.
+    /// Targets of puts may have such blocks; they, and receiving layouts of more than 2^20 interleaved blocks, for which
+    /// this is not decided, are unpacked in order where the target helps.
     pub fn new(
         origin: &'a TypeMap,
         target: &'a TypeMap,
@@ -217,13 +217,12 @@ impl<'a> Plan<'a> {
 
 fn check(origin: &TypeMap, target: &TypeMap, direction: Direction, call: &'static str) -> Result<Overlap> {
     check_signatures(origin, target, call)?;
-    let (side, receiver) = match direction {
-        Direction::Put => ("target", target),
-        Direction::Get => ("origin", origin),
-    };
-    let overlap = receiver.overlap();
+    if direction == Direction::Put {
+        return Ok(target.overlap());
+    }
+    let overlap = origin.overlap();
     if let Overlap::At(at) = overlap {
-        let cause = format!("blocks of the receiving side, the {side}, overlap at byte {at}");
+        let cause = format!("blocks of the receiving side, the origin, overlap at byte {at}");
         return Err(DatatypeError::new(DatatypeErrorKind::Overlap, call, cause));
     }
     Ok(overlap)
@@ -247,7 +246,7 @@ fn choose(
     if origin.is_contiguous() && target.is_contiguous() {
         return Scheme::Contiguous;
     }
-    if overlap == Overlap::Undecided && limits.target_helps {
+    if overlap != Overlap::None && limits.target_helps {
         return Scheme::Generic;
     }
     // There are at least as many pieces as blocks on the side with more blocks, and fewer than on both sides together.

@@ -427,7 +427,6 @@ fn addresses(out: &mut String, function: &Function) {
         _ = writeln!(out, "{} ENTRY({name})({parameters})\n{{\n    return {call};\n}}\n", function.returns);
         return;
     }
-    _ = all;
     let call = match MAY_LACK.contains(&function.name.as_str()) {
         true => {
             _ = writeln!(out, "FARSIDE_WEAK({})", function.name);
@@ -441,6 +440,11 @@ fn addresses(out: &mut String, function: &Function) {
         out,
         "void ENTRY({name})({parameters})\n{{\n{before}    int error_ = {call};\n{changed}{always}    if (ierror) *ierror = error_;\n}}\n"
     );
+    // The module `mpi` has a second interface, for `type(c_ptr)`; a label of its own, as some compilers make one type of both.
+    if all.iter().any(|(_, kind)| *kind == Kind::BasePointer) && !function.name.ends_with("_c") {
+        let names = all.iter().map(|(p, _)| p.name.as_str()).chain(["ierror"]).collect::<Vec<_>>().join(", ");
+        _ = writeln!(out, "void ENTRY({name}cptr_)({parameters})\n{{\n    ENTRY({name})({names});\n}}\n");
+    }
 }
 
 /// The entry with descriptors.

@@ -97,7 +97,11 @@ fn interface(out: &mut String, function: &Function, name: &str, prefix: &str, mo
     }
     // A module's entries that return detached memory differ from those of `mpif.h`.
     let is_detaching = module == Module::F08 && all.iter().any(|(_, kind)| *kind == Kind::Detached);
-    let entry = if is_detaching { format!("{}f08_", raw(function)) } else { entry(function) };
+    let entry = match pointer {
+        Some(_) => format!("{}cptr_", raw(function)),
+        None if is_detaching => format!("{}f08_", raw(function)),
+        None => entry(function),
+    };
     let what = if is_function { "function" } else { "subroutine" };
     // A procedure of Fortran is no argument of a C function; the name of this one is then that of the entry with addresses.
     let bind = match is_separate(function) {

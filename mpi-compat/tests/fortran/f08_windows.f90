@@ -8,6 +8,7 @@ program windows
   integer(MPI_ADDRESS_KIND) :: bytes, value
   integer, target :: memory(40)
   integer :: rows(3, 8), old, got(4)
+  integer, asynchronous :: added(4) = [1, 2, 3, 4]
   integer, pointer :: shared(:)
   type(c_ptr) :: base
   type(MPI_Win) :: window
@@ -69,7 +70,7 @@ program windows
   call MPI_Group_free(neighbor)
   call MPI_Group_incl(group, 1, [next], neighbor)
   call MPI_Win_start(neighbor, 0, window)
-  call MPI_Accumulate([1, 2, 3, 4], 4, MPI_INTEGER, next, 20_MPI_ADDRESS_KIND, 4, MPI_INTEGER, MPI_SUM, window)
+  call MPI_Accumulate(added, 4, MPI_INTEGER, next, 20_MPI_ADDRESS_KIND, 4, MPI_INTEGER, MPI_SUM, window)
   call MPI_Win_complete(window)
   call MPI_Win_wait(window)
   call check(all(memory(21:24) == [0, 1, 2, 3]), 'accumulate')

@@ -9,9 +9,15 @@ use super::{Program, installation, run_all};
 
 const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 
+/// The compiler of the library and of the programs, as `ci/install` has it.
+fn compiler() -> String {
+    std::env::var("FARSIDE_FC").unwrap_or("gfortran".into())
+}
+
 /// Builds the Fortran library; returns the folder with its `include` and `lib`.
 fn library() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fortran-library");
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fortran-library-{}", compiler().replace('/', "-")));
     let generated = mpi_library().with_file_name("fortran");
     let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
     let sources =
@@ -19,7 +25,8 @@ fn library() -> PathBuf {
     let newest = sources.into_iter().flatten().map(|entry| modified(&entry.unwrap().path())).max().unwrap();
     if modified(&folder.join("lib/libmpifort_abi.so.1")) <= newest {
         let folders = [generated, mpi_include(), mpi_folder(), folder.clone()];
-        let built = Command::new(Path::new(PACKAGE).join("fortran/build")).args(folders).output().unwrap();
+        let mut built = Command::new(Path::new(PACKAGE).join("fortran/build"));
+        let built = built.env("FC", compiler()).args(folders).output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     }
     folder
@@ -28,9 +35,12 @@ fn library() -> PathBuf {
 /// Builds a program, whose operators may be internal procedures, which gfortran calls by code on the stack. The library is found at its place even where the folder of a peer has one of the same name.
 fn build(program: &Program, library: &Path, folder: &Path) {
     let (modules, lib) = (library.join("include"), library.join("lib"));
-    let mut command = Command::new("gfortran");
-    command.args(["-O1", "-Wall", "-Wno-unused-dummy-argument", "-Werror", "-z", "execstack"]);
-    command.arg("-J").arg(folder).arg("-I").arg(modules).arg(&program.source).arg("-o").arg(folder.join(&program.name));
+    let mut command = Command::new(compiler());
+    command.args(["-O1", "-z", "execstack"]);
+    if compiler().contains("gfortran") {
+        command.args(["-Wall", "-Wno-unused-dummy-argument", "-Werror"]);
+    }
+    command.current_dir(folder).arg("-I").arg(modules).arg(&program.source).arg("-o").arg(folder.join(&program.name));
     command.arg("-L").arg(&lib).arg("-lmpifort_abi").arg("-L").arg(mpi_folder()).arg("-lmpi_abi");
     command.arg(format!("-Wl,--disable-new-dtags,-rpath,{}", lib.display()));
     assert!(command.status().unwrap().success(), "{} cannot be built", program.name);
@@ -39,8 +49,8 @@ fn build(program: &Program, library: &Path, folder: &Path) {
 #[test]
 fn fortran() {
     const TEST: &str = "programs::fortran::fortran";
-    if !works("gfortran", &["--version"]) {
-        return skip(TEST, "there is no gfortran");
+    if !works(&compiler(), &["--version"]) {
+        return skip(TEST, &format!("there is no {}", compiler()));
     }
     let wanted = std::env::var("FARSIDE_C_PROGRAM").unwrap_or_default();
     let sources = std::fs::read_dir(Path::new(PACKAGE).join("tests/fortran")).unwrap();

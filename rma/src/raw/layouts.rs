@@ -176,10 +176,11 @@ impl<'a> Layouts<'a> {
         Owned { action, local, origin: origin.clone(), offset, target: target.clone(), old, attached, update }
     }
 
-    /// The receiving layout, which must not contain a byte twice (an accumulate may update an element twice).
+    /// The local layout that receives, which must not contain a byte twice. A target may: an accumulate updates such an element twice, and
+    /// of a put it gets one of the values.
     fn receiver(&self) -> Option<(&'static str, &'a TypeMap)> {
         match self.action {
-            Action::Put => Some(("target", self.target)),
+            Action::Put => None,
             Action::Get => Some(("origin", self.origin)),
             Action::Accumulate { .. } => self.old.map(|(_, map)| ("result", map)),
         }
@@ -188,7 +189,7 @@ impl<'a> Layouts<'a> {
     /// Checks the arguments, but not the epoch, for a target of `len` bytes with elements of this type.
     ///
     /// # Errors
-    /// `BadArgument` for sides with different elements and for a receiving side that contains a byte twice;
+    /// `BadArgument` for sides with different elements and for a receiving local side that contains a byte twice;
     /// `OutOfRange`.
     #[inline]
     pub(crate) fn check(&self, len: usize, element: Option<WindowElement>) -> Result<()> {

@@ -26,7 +26,7 @@ impl RawWindow {
 
     /// Puts the bytes of `origin`, relative to `from`, to those of `at`, relative to byte `offset` of `target`.
     /// Completes like [`put`](Self::put). Both sides have the same elements in the same order, which is checked by
-    /// their signatures; the receiving side does not contain a byte twice. The datatypes need not outlive the call.
+    /// their signatures. A byte that `at` contains twice gets one of its values. The datatypes need not outlive the call.
     /// Messages of a transfer:
     ///
     /// | target | messages |
@@ -44,8 +44,7 @@ impl RawWindow {
     /// [`abandon`](Self::abandon) has returned; none of them is a byte of the target.
     ///
     /// # Errors
-    /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`; `BadArgument` for datatypes with different elements and for a target
-    /// datatype that contains a byte twice.
+    /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`; `BadArgument` for datatypes with different elements.
     #[inline]
     pub unsafe fn put_typed(
         &self,
