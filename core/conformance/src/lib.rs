@@ -195,6 +195,7 @@ checks! {
     notify:
         notify_is_seen_after_the_data
         notify_waits_for_every_byte_of_every_earlier_block
+        signal_and_atomic_are_seen_after_earlier_writes
         signal_wakes_a_parked_rank_every_time
         signal_through_post_sets_the_cell;
     packets:

@@ -1,9 +1,12 @@
+#![allow(unsafe_code)]
 //! Notifications: seen after the data, and they wake a rank that sleeps.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use farside_core::device::{Operation, Sleep};
+use farside_core::bill::Awaited;
+use farside_core::device::{Block, Operation, Sleep};
+use farside_core::job::{Track, Unnotified};
 use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
 
@@ -44,6 +47,52 @@ check! {
             } else {
                 job.wait("the data", || Ok((world.signals.get(0, 2) >= number).then_some(())))?;
                 assert!(world.own_bytes()[1..].iter().all(|b| *b == number as u8), "round {number}");
+            }
+            world.barrier()?;
+        }
+        Ok(())
+    }
+}
+
+check! {
+    fn signal_and_atomic_are_seen_after_earlier_writes(job, setup) over 2 {
+        const LEN: usize = 64 << 10;
+        const WRITES: usize = 8;
+        let world = World::new(job, setup, LEN)?;
+        for number in 1..=setup.rounds(200, 30) {
+            let len = [8, 600, LEN / WRITES - 8][number as usize % 3];
+            // Word 0 is that of the atomic.
+            let at = |write: usize| 8 + write * (LEN / WRITES - 8);
+            let is_signal = number % 2 == 0;
+            if world.me() == 0 {
+                let (bytes, track) = (vec![number as u8; len], Track::new());
+                let from = [Block::of(bytes.as_ptr(), len)];
+                for write in 0..WRITES {
+                    let operation = Operation::write(&from, world.place(1, at(write)));
+                    // SAFETY: complete before the end of the round.
+                    unsafe { job.post(1, operation, None, &[&track]) }?;
+                }
+                if is_signal {
+                    world.signals.set(1, 2, number)?;
+                } else {
+                    let add = Operation::fetch_add(world.place(1, 0), 1, std::ptr::null_mut());
+                    // SAFETY: no local memory is involved.
+                    unsafe { job.post(1, add, None, &[&track]) }?;
+                }
+                job.wait("the writes", || Ok((track.open() == 0).then_some(())))?;
+                track.check()?;
+            } else {
+                let sum = number.div_ceil(2);
+                let seen = || if is_signal { world.signals.get(0, 2) } else { world.own_word(0).load(Ordering::SeqCst) };
+                let awaited = if is_signal { number } else { sum };
+                // No peer announces an atomic.
+                let reason = Unnotified(|| Awaited::unknown("the mark"));
+                job.wait(reason, || Ok((seen() == awaited).then_some(())))?;
+                let all = world.own_bytes();
+                for write in 0..WRITES {
+                    let is_placed = all[at(write)..][..len].iter().all(|byte| *byte == number as u8);
+                    assert!(is_placed, "round {number}, write {write} of {len} bytes");
+                }
             }
             world.barrier()?;
         }

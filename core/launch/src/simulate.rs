@@ -21,9 +21,11 @@ pub(crate) struct Options {
     #[arg(long, default_value = "crossbar")]
     topology: String,
     /// Other options, with commas between them. In nanoseconds: latency=, overhead=, send-overhead=, receive-overhead=,
-    /// gap=, gap-per-byte=, overhead-per-byte=, gap-per-block=, hop=, jitter=, retry=, receive-retry=.
+    /// gap=, gap-per-byte=, overhead-per-byte=, gap-per-block=, hop=, jitter=, lag=, retry=, receive-retry=.
     /// loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL,
-    /// refuses=RANK:REGISTRATIONS, stack=BYTES. reorders: writes may pass each other; switch: a barrier in the switch;
+    /// refuses=RANK:REGISTRATIONS, stack=BYTES. reorders: writes may pass each other; placed=at-completion: writes are
+    /// placed up to the lag later, in any order, and signals may pass them; placed=at-read: they are complete before they
+    /// are placed; no-atomics: interfaces without atomics; switch: a barrier in the switch;
     /// incoherent-atomics: atomics that are not coherent with the processor; minimal: a device without optional
     /// features; tuned: collectives selected by model and measurement.
     #[arg(long, value_name = "NAME=VALUE,...", default_value = "")]

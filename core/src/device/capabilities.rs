@@ -25,6 +25,15 @@ pub struct Capabilities {
     /// Whether peers store into this rank's memory without a completion at this rank, so that a rank that waits for a
     /// signal cell only needs to read the cell.
     pub mapped: bool,
+    /// When a write is visible at its target. Unless it is visible [in order](Placement::InOrder),
+    /// [`service`](crate::service) makes signals and atomics wait for earlier writes.
+    pub placement: Placement,
+    /// Whether the device has atomics on words of 8 bytes. If not, it supports no [`Update`](super::Update), and
+    /// [`service`](crate::service) sends every update in a packet to the target, whose processor makes it.
+    pub atomics: bool,
+    /// Whether every operation on memory of a rank takes effect while the rank computes, by the network or an agent. If
+    /// not, updates take effect while the rank is inside the runtime.
+    pub passive: bool,
     /// Whether the device supports every [`Update`](super::Update). If not, it supports only
     /// [`Add`](super::Change::Add) and [`CompareSwap`](super::Change::CompareSwap) on a word of 8 bytes, and
     /// [`service`](crate::service) composes the other updates from these.
@@ -62,6 +71,9 @@ impl Capabilities {
             max_packet,
             max_lent_packet: 0,
             mapped: false,
+            placement: Placement::InOrder,
+            atomics: true,
+            passive: true,
             accumulate: false,
             coherent: false,
             lists: None,
@@ -72,6 +84,19 @@ impl Capabilities {
             switch: None,
         }
     }
+}
+
+/// When a write is visible at its target to the target's processor, and to reads and atomics of other ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Before every atomic, signal and notification that the rank posts to the target after it, and when it completes.
+    #[default]
+    InOrder,
+    /// When it completes. Writes may be placed in any order, and atomics and signals may overtake them.
+    AtCompletion,
+    /// When a read of the target completes that the rank posted after the write had completed: the completion comes from
+    /// the target's interface, not from its memory (`fi_cxi(7)`). Atomics and signals may overtake writes.
+    AtRead,
 }
 
 /// Limits of the in-switch barrier of a network.

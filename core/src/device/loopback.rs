@@ -17,8 +17,8 @@ use memmap2::MmapMut;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Capabilities, Change, Device, Event, Leave, Operation, Packet, PeerCheck, PeerWaker, Place, Posted, Range, Ranges,
-    Region, Registration, RemoteRegion, Sleep, Transfer, Update, Waker, WorkRequest, imports,
+    Capabilities, Change, Device, Event, Leave, Operation, Packet, PeerCheck, PeerWaker, Place, Placement, Posted,
+    Range, Ranges, Region, Registration, RemoteRegion, Sleep, Transfer, Update, Waker, WorkRequest, imports,
 };
 use crate::device::request::length;
 use crate::entered::Entered;
@@ -174,6 +174,14 @@ impl Loopback {
         Self::with(hub, me, Capabilities::minimal("loopback", MAX_PACKET))
     }
 
+    /// The device of rank `me` as a network of [weaker order](Placement::AtRead) and without atomics. Its operations
+    /// still take effect immediately.
+    #[must_use]
+    pub fn bare(hub: &Arc<Hub>, me: u32) -> Self {
+        let minimal = Capabilities::minimal("loopback", MAX_PACKET);
+        Self::with(hub, me, Capabilities { placement: Placement::AtRead, atomics: false, ..minimal })
+    }
+
     pub(crate) fn with(hub: &Arc<Hub>, me: u32, capabilities: Capabilities) -> Self {
         Self {
             me,
@@ -230,6 +238,11 @@ impl Loopback {
         }
     }
 
+    /// Checks that `len` bytes at a remote address of `peer` are exposed.
+    pub(super) fn is_exposed(&self, peer: u32, place: Place, len: usize) -> Result<()> {
+        self.at("write remote memory", peer, place, len, |_, _| ())
+    }
+
     /// The 8-byte word at a remote address of `peer`, if it is exposed and aligned.
     pub(super) fn word(&self, peer: u32, place: Place) -> Option<*mut u64> {
         let word = self.at("update a word", peer, place, 8, |p, _| p.cast::<u64>());
@@ -281,6 +294,7 @@ impl Loopback {
     /// Whether the device supports an update.
     fn has(&self, update: &Update) -> bool {
         match update.change {
+            _ if !self.capabilities.atomics => false,
             Change::Add(_) => true,
             Change::CompareSwap { .. } => update.len == 8 || self.capabilities.accumulate && update.is_whole(),
             Change::Accumulate { .. } => self.capabilities.accumulate,

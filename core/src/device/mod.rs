@@ -37,7 +37,7 @@ pub use crate::memory::Block;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
 pub use barrier::BarrierRequest;
-pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs, SwitchLimits};
+pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs, Placement, SwitchLimits};
 pub(crate) use forward::forward;
 pub use owned::OwnedTransfer;
 pub(crate) use packet::SHORT_WORDS;
@@ -171,7 +171,8 @@ pub enum Posted {
 /// An event that a poll delivers.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A work request is complete, locally and remotely.
+    /// A work request is complete, locally and remotely; a write is visible then unless [`Capabilities::placement`] is
+    /// [`Placement::AtRead`].
     Completed {
         /// The id of the request.
         id: u64,
@@ -290,7 +291,7 @@ pub unsafe trait Device {
     /// [`RemoteRegion::mapped`] of that region is not used after the call.
     unsafe fn forget(&self, handle: u64);
     /// Posts a work request. A write is visible at the target before any atomic or signal that this rank posts to the
-    /// same target later.
+    /// same target later, unless [`Capabilities::placement`] says otherwise.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::simulate::Simulation;
+use crate::device::Placement;
 use crate::device::sim::{Flap, Interface, Network, Nodes, Switch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
@@ -13,9 +14,9 @@ use crate::settings::{DeviceChoice, Settings};
 
 /// The options of a simulation as text, and their values.
 const OPTIONS: &str = "ranks=N, topology=(as `Topology`), and in nanoseconds latency, overhead, send-overhead, \
-    receive-overhead, gap, gap-per-byte, overhead-per-byte, gap-per-block, hop, jitter, retry, receive-retry; \
+    receive-overhead, gap, gap-per-byte, overhead-per-byte, gap-per-block, hop, jitter, lag, retry, receive-retry; \
     loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, \
-    refuses=RANK:REGISTRATIONS, stack=BYTES, nodes=NODESxRANKS:LATENCY:OVERHEAD (within a node); reorders, switch, incoherent-atomics, minimal, tuned";
+    refuses=RANK:REGISTRATIONS, stack=BYTES, nodes=NODESxRANKS:LATENCY:OVERHEAD (within a node); placed=at-completion or at-read; reorders, no-atomics, switch, incoherent-atomics, minimal, tuned";
 
 /// Maximum total number of ranks of all nodes.
 const MAX_RANKS: u32 = 1 << 24;
@@ -63,6 +64,15 @@ fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<
         }
         "refuses" => simulation = simulation.refuses_memory(part()?.parse().ok()?, part()?.parse().ok()?),
         "stack" => simulation = simulation.stack(value.parse().ok()?),
+        "lag" => network.lag = time()?,
+        "placed" => {
+            network.placement = match value {
+                "at-completion" => Placement::AtCompletion,
+                "at-read" => Placement::AtRead,
+                _ => return None,
+            }
+        }
+        "no-atomics" if value.is_empty() => network.atomics = false,
         "reorders" if value.is_empty() => network.reorders = true,
         "switch" if value.is_empty() => network.switch = Some(Switch::default()),
         "incoherent-atomics" if value.is_empty() => simulation = simulation.incoherent_atomics(),
@@ -138,7 +148,8 @@ mod tests {
     #[test]
     fn a_simulation_is_read_or_refused() {
         let text = "ranks=8, topology=torus:2x2x2,latency=500,overhead=50,gap=10,gap-per-byte=0.5,hop=20,jitter=5,\
-                    reorders,loss=0.01,retry=1000,slow=1:2,dies=3:1e6,down=2:0:50,refuses=0:3,stack=65536,nodes=4x2:250:25,minimal";
+                    reorders,loss=0.01,retry=1000,slow=1:2,dies=3:1e6,down=2:0:50,refuses=0:3,stack=65536,nodes=4x2:250:25,\
+                    minimal,placed=at-read,lag=7,no-atomics";
         let simulation: Simulation = text.parse().unwrap();
         let shown = format!("{simulation:?}");
         for part in [
@@ -150,6 +161,9 @@ mod tests {
             "1ms",
             "of: [0, 0, 1",
             "latency: 250.0",
+            "placement: AtRead",
+            "lag: 7.0",
+            "atomics: false",
         ] {
             assert!(shown.contains(part), "{shown} should contain {part}");
         }
@@ -162,6 +176,7 @@ mod tests {
             "latency=inf",
             "slow=1",
             "reorders=maybe",
+            "placed=never",
             "speed=3",
             "dies=1:-1",
         ] {

@@ -18,8 +18,7 @@ use crate::job::Job;
 use crate::lifecycle::end::check_files;
 use crate::mistyped;
 use crate::processors::Sharing;
-use crate::service::open::open;
-use crate::service::steps::Steps;
+use crate::service::{self, open::open};
 use crate::settings::Settings;
 use crate::tuning;
 use crate::two_sided::{self, Room, TwoSided};
@@ -152,7 +151,7 @@ impl Job {
         (sharing, oversubscribed_node): (Sharing, bool),
     ) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
-        let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
+        let device = service::with_updates(service::with_order(device, rank));
         let device = fault::wrap(device, &settings.test_fault, rank, two_sided::tag_at)?;
         let calls = Calls::new(user);
         let am = ActiveMessages::default();

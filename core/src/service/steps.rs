@@ -40,11 +40,11 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::update::{SHARED, Stage, SteppedUpdate, TICKET, UpdateKind};
+use super::update::{SHARED, Stage, SteppedRegion, SteppedUpdate, TICKET, UpdateKind};
 use crate::device::code::COMPARE_SWAP;
 use crate::device::{
-    Block, Capabilities, Change, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Range, Region,
-    Registration, RemoteRegion, Sleep, Update, Waker, WorkRequest, code, forward, imports,
+    Block, Capabilities, Change, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration,
+    RemoteRegion, Sleep, Update, Waker, WorkRequest, code, forward, imports,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
@@ -63,29 +63,6 @@ const ATOMIC: u64 = 1 << 61;
 /// Maximum number of queued updates per peer.
 const MAX_UPDATES: usize = 1024;
 
-/// A peer's region, with the data that the steps need.
-#[derive(Clone, Copy, Debug)]
-struct Target {
-    peer: u32,
-    len: usize,
-    accumulate: Option<AccumulateFn>,
-    /// Address of the region modulo 16.
-    alignment: usize,
-    lock: Place,
-    /// Whether elements of 8 bytes are known to be updated only by atomics.
-    shared: bool,
-}
-
-impl imports::ImportedRegion for Target {
-    fn peer(&self) -> u32 {
-        self.peer
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
 /// A device that implements accumulates by steps.
 #[derive(Debug)]
 pub(crate) struct Steps {
@@ -96,9 +73,11 @@ pub(crate) struct Steps {
     locks: RefCell<Option<Registration>>,
     /// Handle of the lock words, by peer.
     peer_locks: RefCell<FxHashMap<u32, u64>>,
-    targets: RefCell<FxHashMap<u64, Target>>,
+    targets: RefCell<FxHashMap<u64, SteppedRegion>>,
     /// Updates by peer, in posting order. They do not move while requests point into them.
     updates: RefCell<BTreeMap<u32, VecDeque<Box<SteppedUpdate>>>>,
+    /// Notifications of updates that have ended: peer, cell, value, and the id to report.
+    notifications: RefCell<VecDeque<(u32, Place, u64, u64)>>,
     /// Number of atomics in progress that are not steps. A cancelled one stays counted forever.
     atomics: Cell<usize>,
     polling: Cell<bool>,
@@ -115,6 +94,7 @@ impl Steps {
             peer_locks: RefCell::default(),
             targets: RefCell::default(),
             updates: RefCell::default(),
+            notifications: RefCell::default(),
             atomics: Cell::new(0),
             polling: Cell::new(false),
         }
@@ -142,7 +122,7 @@ impl Steps {
 
     /// Checks that `len` bytes in elements of `size` lie inside the region at a remote address of `peer`; returns the
     /// region.
-    fn target(&self, operation: &'static str, peer: u32, at: Place, len: usize, size: usize) -> Result<Target> {
+    fn target(&self, operation: &'static str, peer: u32, at: Place, len: usize, size: usize) -> Result<SteppedRegion> {
         let checked = || {
             let targets = self.targets.borrow();
             let target = *imports::region(targets.get(&at.region), peer, at.region, operation)?;
@@ -364,14 +344,14 @@ impl Steps {
     /// Reports an update that has ended.
     fn end(&self, peer: u32, u: SteppedUpdate, sink: &mut dyn FnMut(Event<'_>)) {
         let Some(id) = u.id else { return };
-        let mut result = u.error.map_or(Ok(()), Err);
+        let result = u.error.map_or(Ok(()), Err);
         if result.is_ok() {
             if !u.old.is_null() {
                 // SAFETY: `old` is valid for the update's length until the update is complete or cancelled.
                 unsafe { copy::load(u.former.as_ptr(), u.old, u.len) };
             }
             if let Some((at, value)) = u.notify {
-                result = self.signal(peer, at, value);
+                return self.notifications.borrow_mut().push_back((peer, at, value, id));
             }
         }
         sink(Event::Completed { id, result });
@@ -475,23 +455,25 @@ impl Steps {
         any
     }
 
-    /// Sets a signal cell, waiting while the device is busy.
-    fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
-        let request = WorkRequest { peer, operation: Operation::Signal { at, value }, notify: None, id: u64::MAX };
-        loop {
+    /// Posts notifications of updates that have ended while the device is not busy, and reports these updates.
+    fn notify(&self, sink: &mut dyn FnMut(Event<'_>)) {
+        let first = || self.notifications.borrow().front().copied();
+        while let Some((peer, at, value, id)) = first() {
+            let request = WorkRequest { peer, operation: Operation::Signal { at, value }, notify: None, id: u64::MAX };
             // SAFETY: a signal touches no local memory.
-            if unsafe { self.inner.post(&request) }? != Posted::Busy {
-                return Ok(());
+            let posted = unsafe { self.inner.post(&request) };
+            if matches!(posted, Ok(Posted::Busy)) {
+                return;
             }
-            // A busy device frees queue space when the request is posted again.
-            self.inner.check_peers(PeerCheck::Alive)?;
-            std::thread::yield_now();
+            self.notifications.borrow_mut().pop_front();
+            sink(Event::Completed { id, result: posted.map(drop) });
         }
     }
 
     /// Whether an update waits for queue space in the device, which no completion announces.
     fn needs_poll(&self) -> bool {
-        self.updates.borrow().values().any(|queue| queue.front().is_some_and(|u| !u.posted))
+        !self.notifications.borrow().is_empty()
+            || self.updates.borrow().values().any(|queue| queue.front().is_some_and(|u| !u.posted))
     }
 }
 
@@ -534,7 +516,7 @@ unsafe impl Device for Steps {
         let region = self.inner.import(peer, key, accumulate)?;
         let lock = Place { region: self.peer_lock(peer, lock)?, offset: offset as usize };
         let target =
-            Target { peer, len: region.len, accumulate, alignment: usize::from(alignment), lock, shared: false };
+            SteppedRegion { peer, len: region.len, accumulate, alignment: usize::from(alignment), lock, shared: false };
         self.targets.borrow_mut().insert(region.handle, target);
         Ok(RemoteRegion { steps: true, ..region })
     }
@@ -569,6 +551,7 @@ unsafe impl Device for Steps {
                 std::mem::take(&mut first) || u.id.is_some()
             });
         }
+        self.notifications.borrow_mut().retain(|(.., id)| !which(*id));
         self.inner.cancel(&|id| id & STEP == 0 && which(id & !ATOMIC));
     }
 
@@ -586,6 +569,7 @@ unsafe impl Device for Steps {
             event => sink(event),
         });
         let any = !self.updates.borrow().is_empty() && self.drive(&completions, sink);
+        self.notify(sink);
         Ok(polled? || any || !completions.is_empty())
     }
 

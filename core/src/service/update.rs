@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::device::{Place, Update};
+use crate::device::{Place, Update, imports};
 use crate::error::Error;
 use crate::memory::keys::AccumulateFn;
 
@@ -50,6 +50,29 @@ pub(super) enum Stage {
     WriteBack,
     /// Releases the lock.
     Unlock,
+}
+
+/// A peer's region, with the data that the steps need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SteppedRegion {
+    pub(super) peer: u32,
+    pub(super) len: usize,
+    pub(super) accumulate: Option<AccumulateFn>,
+    /// Address of the region modulo 16.
+    pub(super) alignment: usize,
+    pub(super) lock: Place,
+    /// Whether elements of 8 bytes are known to be updated only by atomics.
+    pub(super) shared: bool,
+}
+
+impl imports::ImportedRegion for SteppedRegion {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
 }
 
 /// One update of elements at one target.

@@ -160,6 +160,7 @@ const CONFIGS: &[Config] = &[
         user: true,
         device: Some(Loopback::minimal),
     },
+    Config { name: "loopback without order and atomics", set: &[], user: true, device: Some(Loopback::bare) },
 ];
 
 /// Runs a check over every configuration, as threads and then as processes (in a quick run over the first

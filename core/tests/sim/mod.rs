@@ -12,16 +12,24 @@ mod times;
 mod trees;
 
 use farside_conformance::{Check, Setup, Subject};
+use farside_core::device::Placement;
 use farside_core::sim::{Network, Simulation};
 
 /// Conformance with the device contract, with delays and reordering from several seeds.
 fn conforms(check: &Check) {
     let hostile = Network { jitter: 5000.0, reorders: true, loss: 0.05, retry: 4000.0, ..Network::default() };
+    let weak = |placement, atomics| Network { placement, lag: 5000.0, atomics, ..hostile.clone() };
+    let late = weak(Placement::AtCompletion, true);
+    let bare = weak(Placement::AtRead, false);
     for seed in 0..4 {
-        for (name, minimal, incoherent) in
-            [("sim", false, false), ("sim, minimal", true, false), ("sim, incoherent", true, true)]
-        {
-            let network = if seed == 0 { Network::default() } else { hostile.clone() };
+        let network = if seed == 0 { Network::default() } else { hostile.clone() };
+        for (name, minimal, incoherent, network) in [
+            ("sim", false, false, &network),
+            ("sim, minimal", true, false, &network),
+            ("sim, incoherent", true, true, &network),
+            ("sim, late writes", seed % 2 == 0, false, &late),
+            ("sim, writes late after completion, no atomics", seed % 2 == 1, false, &bare),
+        ] {
             let subject = Subject {
                 name,
                 setup: Setup {

@@ -82,8 +82,9 @@ fn run(seed: u64, sums: &mut Sums) -> Option<String> {
 }
 
 /// Seeds that reach rare orders: a message behind one that waits to enter the network, a message to a lost rank, a
-/// signal whose region its sender releases in the meantime.
-const RARE_SEEDS: [u64; 3] = [12, 18, 115];
+/// signal whose region its sender releases in the meantime; a signal behind a write that is placed late, or after its
+/// completion.
+const RARE_SEEDS: [u64; 5] = [12, 18, 115, 5, 11];
 
 /// Runs seeds, for at most `limit` if that is given, until some have failed; returns the reports of the failures.
 fn run_all(seeds: impl Iterator<Item = u64>, limit: Option<Duration>) -> (Sums, Vec<String>) {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
 
+use farside_rma::core::device::Placement;
 use farside_rma::core::settings::Settings;
 use farside_rma::core::sim::{Flap, Interface, Network, Simulation, Trace};
 use farside_rma::{Error, ErrorKind};
@@ -89,6 +90,12 @@ impl Scenario {
         // No HCA exists that applies accumulates of every type.
         let incoherent = minimal && rng.random();
         let steps = (0..rng.random_range(3..=12)).map(|_| Step::draw(rng)).collect();
+        if rng.random_bool(0.4) {
+            network.placement = *[Placement::AtCompletion, Placement::AtRead].choose(rng).unwrap();
+            network.lag = *[500.0, 5000.0, 50_000.0].choose(rng).unwrap();
+        }
+        // An interface that has no atomics holds no words back.
+        network.atomics = incoherent || rng.random_bool(0.7);
         Self { seed, ranks, network, minimal, incoherent, slow, hard, damage: None, steps }
     }
 
@@ -188,7 +195,8 @@ impl Scenario {
 impl fmt::Display for Scenario {
     /// Writes one line for each option and each step.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Network { interface: i, topology, hop, jitter, reorders, loss, retry, down, .. } = &self.network;
+        let Network { interface: i, topology, hop, jitter, reorders, placement, lag, loss, retry, down, .. } =
+            &self.network;
         writeln!(f, "  {} ranks, seed {}", self.ranks, self.seed)?;
         writeln!(
             f,
@@ -198,6 +206,8 @@ impl fmt::Display for Scenario {
         let options = [
             (*jitter > 0.0).then(|| format!("jitter of {jitter} ns")),
             reorders.then(|| "reordering".to_owned()),
+            (*placement != Placement::InOrder).then(|| format!("writes are placed {placement:?}, up to {lag} ns late")),
+            (!self.network.atomics).then(|| "no atomics".to_owned()),
             (*loss > 0.0).then(|| format!("loss of {loss:.4}, retransmission after {retry} ns")),
             down.first()
                 .map(|d| format!("the interface of rank {} is down from {:.0} to {:.0} ns", d.rank, d.from, d.until)),

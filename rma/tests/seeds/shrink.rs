@@ -1,5 +1,6 @@
 //! Reduces a failing scenario to a smaller scenario that fails in the same way.
 
+use farside_rma::core::device::Placement;
 use farside_rma::core::sim::{Interface, Network, Topology};
 
 use super::scenario::{Class, Failure, Outcome, Scenario};
@@ -73,13 +74,15 @@ impl Reduction {
 
     fn simplify(&mut self) {
         let plain = Network::default();
-        let changes: [(bool, Change); 9] = [
+        let changes: [(bool, Change); 11] = [
             (self.scenario.hard.is_some(), |s| s.hard = None),
             (self.scenario.slow.is_some(), |s| s.slow = None),
             (!self.scenario.network.down.is_empty(), |s| s.network.down.clear()),
             (self.scenario.network.loss > 0.0, |s| (s.network.loss, s.network.retry) = (0.0, 0.0)),
             (self.scenario.network.jitter > 0.0, |s| s.network.jitter = 0.0),
             (self.scenario.network.reorders, |s| s.network.reorders = false),
+            (self.scenario.network.placement != plain.placement, |s| s.network.placement = Placement::InOrder),
+            (!self.scenario.network.atomics, |s| s.network.atomics = true),
             (self.scenario.incoherent, |s| s.incoherent = false),
             (self.scenario.network.topology != plain.topology || self.scenario.network.hop > 0.0, |s| {
                 (s.network.topology, s.network.hop) = (Topology::Crossbar, 0.0);

@@ -29,6 +29,11 @@ pub(super) enum Happens {
     WriteBack {
         rank: u32,
     },
+    /// A write that has arrived earlier is placed.
+    Place {
+        rank: u32,
+        number: u64,
+    },
     /// A gather has found no scatter within the time limit.
     Unmatched(Rc<Flight>),
     /// A packet of the in-switch barrier.

@@ -9,8 +9,9 @@ use super::trace::Line;
 use crate::device::loopback::Loopback;
 use crate::device::owned::Owned;
 use crate::device::request::length;
-use crate::device::{Change, OwnedTransfer, Place, Update, WorkRequest};
+use crate::device::{Block, Change, Device, Operation, OwnedTransfer, Place, Placement, Update, WorkRequest};
 use crate::error::{ErrorKind, Result};
+use crate::memory::copy;
 
 impl Owned {
     /// Number of blocks of the origin's list in the message, and in its answer.
@@ -78,6 +79,25 @@ pub(super) enum Incoming {
         id: u64,
         result: Result<()>,
     },
+}
+
+/// A write that has arrived at its target's interface and is not in the target's memory yet.
+pub(super) struct UnplacedWrite {
+    target: u32,
+    at: Place,
+    bytes: Vec<u8>,
+    device: Rc<Loopback>,
+}
+
+impl UnplacedWrite {
+    /// Writes the bytes to the target's memory. Memory that the target has released in the meantime stays as it is.
+    pub(super) fn place(self) {
+        let from = [Block::of(self.bytes.as_ptr(), self.bytes.len())];
+        let request =
+            WorkRequest { peer: self.target, operation: Operation::write(&from, self.at), notify: None, id: 0 };
+        // SAFETY: the bytes live during the call.
+        let _ = unsafe { self.device.perform_and_notify(&request) };
+    }
 }
 
 /// A message in transit.
@@ -175,11 +195,43 @@ impl Flight {
         if self.back.get() {
             let bytes = back.unwrap_or_default();
             let (from, to) = (self.target, self.origin);
-            return Passage { from, to, bytes, blocks: blocks_back, ordered: false };
+            return Passage { from, to, bytes, blocks: blocks_back, ordered: false, loose: false };
         }
         let bytes = there + if self.notify.is_some() { 8 } else { 0 };
         let ordered = self.notify.is_some() || !matches!(self.operation, Owned::Transfer(_));
-        Passage { from: self.origin, to: self.target, bytes, blocks, ordered }
+        let loose = self.is_placed(Placement::AtCompletion);
+        Passage { from: self.origin, to: self.target, bytes, blocks, ordered, loose }
+    }
+
+    /// Whether this is a write to another rank, without a notification, that is visible there as `placement` says.
+    pub(super) fn is_placed(&self, placement: Placement) -> bool {
+        let is_write = matches!(&self.operation, Owned::Transfer(transfer) if transfer.write);
+        let is_alone = self.notify.is_none() && self.origin != self.target;
+        is_write && is_alone && self.device.capabilities().placement == placement
+    }
+
+    /// Whether the message pushes earlier writes to the target's memory: a read or an atomic.
+    pub(super) fn pushes(&self) -> bool {
+        match &self.operation {
+            Owned::Transfer(transfer) => !transfer.write,
+            Owned::Update(_) => true,
+            Owned::Signal { .. } | Owned::Packet(_) | Owned::List { .. } => false,
+        }
+    }
+
+    /// Takes the bytes of a write, which is complete before it is placed; `None` if the write cannot be placed.
+    pub(super) fn take_write(&self) -> Option<UnplacedWrite> {
+        let Owned::Transfer(transfer) = &self.operation else { return None };
+        let [range] = transfer.ranges[..] else { return None };
+        let at = Place { region: transfer.region, offset: range.offset };
+        if let Err(e) = self.device.is_exposed(self.target, at, range.len) {
+            self.set_result(Err(e));
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(range.len);
+        // SAFETY: local memory is valid until the request has completed or is cancelled, by the contract of `post`.
+        unsafe { copy::gather(&[], &transfer.local, &mut bytes) };
+        Some(UnplacedWrite { target: self.target, at, bytes, device: Rc::clone(&self.device) })
     }
 
     /// Whether the message needs a posted receive of its target; `Some(true)` if it is a packet.

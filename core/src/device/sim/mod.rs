@@ -64,9 +64,12 @@ impl Sim {
     pub(crate) fn new(world: &Rc<World>, me: u32, minimal: bool, registrations: Option<usize>) -> Self {
         let capabilities = Capabilities::minimal("sim", MAX_PACKET);
         let more = !minimal;
+        let (placement, atomics) = (world.traffic.borrow().placement(), world.traffic.borrow().has_atomics());
         let capabilities = Capabilities {
             max_blocks: if more { 16 } else { 1 },
-            accumulate: more,
+            placement,
+            atomics,
+            accumulate: more && atomics,
             own_by_copy: more,
             lists: more.then_some(world::lists::LIMITS),
             switch: world.switch_limits(),

@@ -6,6 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rustc_hash::FxHashMap;
 
 use super::{Nodes, Topology};
+use crate::device::Placement;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Virtual time in picoseconds.
@@ -91,6 +92,13 @@ pub struct Network {
     /// [`Device::post`](super::super::Device::post) permits it: never an atomic, a signal or a packet that the same
     /// rank posts later to the same target.
     pub reorders: bool,
+    /// When writes between ranks are visible at their targets.
+    pub placement: Placement,
+    /// Maximum random time by which a write is placed later than it arrives, unless writes are placed
+    /// [in order](Placement::InOrder).
+    pub lag: f64,
+    /// Whether the interfaces have atomics.
+    pub atomics: bool,
     /// Probability that a message is lost in transit; it is then retransmitted after [`retry`](Self::retry).
     pub loss: f64,
     /// Time after which a lost message is retransmitted.
@@ -152,6 +160,9 @@ impl Default for Network {
             hop: 0.0,
             jitter: 0.0,
             reorders: false,
+            placement: Placement::InOrder,
+            lag: 0.0,
+            atomics: true,
             loss: 0.0,
             retry: 0.0,
             down: Vec::new(),
@@ -179,7 +190,7 @@ impl Network {
         let flaps = self.down.iter().flat_map(|flap| [flap.from, flap.until]);
         if let Some(time) = times
             .into_iter()
-            .chain([self.hop, self.jitter, self.retry, self.receive_retry])
+            .chain([self.hop, self.jitter, self.lag, self.retry, self.receive_retry])
             .chain(flaps)
             .find(|time| !is_time(*time))
         {
@@ -260,6 +271,8 @@ pub(super) struct Passage {
     pub(super) blocks: usize,
     /// Whether the message must not overtake earlier messages of its pair.
     pub(super) ordered: bool,
+    /// Whether the message is a write that is placed at any time, so that later messages may overtake it.
+    pub(super) loose: bool,
 }
 
 /// Position of a message in the order of messages: its time, and its rank among messages of the same time.
@@ -349,7 +362,7 @@ impl Traffic {
     /// Sends a message that is at the sender's interface at `ready`; returns the time at which its last attempt enters
     /// the network, not before the earlier messages of its pair that it must not overtake.
     pub(super) fn enter(&mut self, passage: Passage, ready: Time) -> Time {
-        let Passage { from, to, ordered, .. } = passage;
+        let Passage { from, to, ordered, loose, .. } = passage;
         let (costs, interface) = (self.costs(from, to), self.interface(from, to));
         let busy = costs.stretch(passage);
         let enters = ready.max(self.out[interface]);
@@ -362,10 +375,12 @@ impl Traffic {
         }
         if lost > 0.0 || !self.network.down.is_empty() {
             let entered = self.entered.entry((from, to)).or_default();
-            if ordered || !self.network.reorders {
+            if !loose && (ordered || !self.network.reorders) {
                 enters = enters.max(*entered);
             }
-            *entered = enters.max(*entered);
+            if !loose {
+                *entered = enters.max(*entered);
+            }
         }
         enters
     }
@@ -373,7 +388,7 @@ impl Traffic {
     /// Moves a message that enters the network at `enters` over its links; returns the time at which it is at the
     /// receiver's interface.
     pub(super) fn cross(&mut self, passage: Passage, enters: Time) -> Place {
-        let Passage { from, to, ordered, .. } = passage;
+        let Passage { from, to, ordered, loose, .. } = passage;
         let costs = self.costs(from, to);
         let busy = costs.stretch(passage);
         let (mut time, hop) = (enters, picoseconds(self.network.hop));
@@ -391,6 +406,9 @@ impl Traffic {
             }
             time = self.up(to, time);
         }
+        if loose {
+            return (time + self.late(), self.tie());
+        }
         let mut place = (time, self.tie());
         let last = self.last.get(&(from, to)).copied().unwrap_or_default();
         if (ordered || !self.network.reorders) && place <= last {
@@ -398,6 +416,21 @@ impl Traffic {
         }
         self.last.insert((from, to), place.max(last));
         place
+    }
+
+    /// The random time by which a write is placed late.
+    pub(super) fn late(&mut self) -> Time {
+        self.random.random_range(0..=picoseconds(self.network.lag))
+    }
+
+    /// When writes are visible at their targets.
+    pub(super) fn placement(&self) -> Placement {
+        self.network.placement
+    }
+
+    /// Whether the interfaces have atomics.
+    pub(super) fn has_atomics(&self) -> bool {
+        self.network.atomics
     }
 
     /// Sends a packet of the in-switch barrier, which is at the rank's interface at `ready`; returns the time at which

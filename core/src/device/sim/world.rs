@@ -10,6 +10,7 @@ mod atomics;
 mod barrier;
 mod exchange;
 pub(super) mod lists;
+mod placing;
 mod receives;
 
 use std::cell::{Cell, RefCell};
@@ -28,9 +29,9 @@ use super::flight::{Buffers, Flight, Incoming};
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
 use crate::bootstrap::Directory;
-use crate::device::Leave;
 use crate::device::loopback::{Hub, MAX_PACKETS};
 use crate::device::owned::Owned;
+use crate::device::{Leave, Placement};
 use crate::error::{Error, ErrorKind, Result};
 use atomics::KeptWord;
 use barrier::SwitchBarrier;
@@ -107,6 +108,8 @@ pub(crate) struct Rank {
     pub(crate) slowness: Cell<f64>,
     /// Words that the rank's interface has changed and not written back.
     pub(super) kept: RefCell<Vec<KeptWord>>,
+    /// Writes that have arrived at its interface and are not placed.
+    unplaced: RefCell<Vec<placing::Numbered>>,
 }
 
 /// Counters of a simulation.
@@ -440,6 +443,7 @@ impl World {
             Happens::Landed(flight) => self.land(flight, time),
             Happens::Complete(flight) => self.complete(flight, time),
             Happens::WriteBack { rank } => self.write_back(rank),
+            Happens::Place { rank, number } => self.place(rank, number, time),
             Happens::Unmatched(flight) => self.give_up(&flight, time),
             Happens::Barrier { rank, packet, hop } => self.hop(rank, packet, hop, time),
             Happens::Resume { .. } | Happens::Timer { .. } | Happens::Again(..) => {}
@@ -476,11 +480,17 @@ impl World {
         let (origin, target) = (flight.origin, flight.target);
         // The line of the trace is made before `act` takes a packet's bytes out of the flight.
         self.note(flight, time);
-        let incoming = self.act(flight, time);
-        if let Some(packet) = incoming {
-            self.rank(target).inbox.borrow_mut().push_back(packet);
+        if flight.is_placed(Placement::AtRead) {
+            self.hold(flight, time);
+        } else {
+            if flight.pushes() {
+                self.place_all(target);
+            }
+            if let Some(packet) = self.act(flight, time) {
+                self.rank(target).inbox.borrow_mut().push_back(packet);
+            }
+            self.wake(target, time);
         }
-        self.wake(target, time);
         let flying = &self.rank(origin).flying;
         flying.set(flying.get() - 1);
         if matches!(flight.operation, Owned::List { send: true, .. }) && !self.is_lost(target) {

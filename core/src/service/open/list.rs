@@ -8,7 +8,7 @@ use crate::device::route::{Choice, Chosen, MAX_DEVICES, Member, RouteDevice};
 use crate::device::routing::{RoutingTable, host_name};
 use crate::device::{Device, shm, tcp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::service::steps::Steps;
+use crate::service::{with_order, with_updates};
 use crate::settings::{DeviceLists, ListedDevice, ListedKind, Settings};
 use crate::wire::{Reader, Writer};
 
@@ -191,10 +191,11 @@ pub(super) fn open(
         if ranks.len() < size as usize && opened.is_ok() {
             group.end()?;
         }
-        let mut device = opened?;
+        let own = ranks.iter().position(|rank| *rank == me).unwrap_or(0) as u32;
+        let mut device = with_order(opened?, own);
         // Only atomics of the domain's device are composed from steps.
-        if Some(number) == domain && !device.capabilities().accumulate {
-            device = Box::new(Steps::over(device));
+        if Some(number) == domain {
+            device = with_updates(device);
         }
         if ranks.len() < size as usize {
             device = Box::new(Subset::new(device, ranks, size));

@@ -158,7 +158,7 @@ impl World {
             }
             Hop::AtPort if packet.request == Request::Ready => {
                 drop(barrier);
-                let passage = Passage { from: rank, to: rank, bytes: 0, blocks: 1, ordered: false };
+                let passage = Passage { from: rank, to: rank, bytes: 0, blocks: 1, ordered: false, loose: false };
                 let through = self.traffic.borrow_mut().receive(passage, time);
                 if through > time {
                     self.push((through, 0), Happens::Barrier { rank, packet, hop: Hop::Through });
