@@ -3,6 +3,7 @@
 
 use farside_core::device::{Block, Operation, Place, Region};
 use farside_core::signal::SignalArray;
+use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result};
 
 use crate::faults::exchange;
@@ -236,17 +237,47 @@ fn limits_that_are_too_low_are_errors() {
 /// Adapters by their profiles: those that can be used, and those that are refused, with the reason.
 #[test]
 fn adapters_are_used_or_refused_with_the_reason() {
-    for name in ["mlx5", "irdma", "bnxt_re"] {
+    for name in ["mlx5", "irdma", "bnxt_re", "bnxt_re-no-atomics", "relaxed-only"] {
         let _strict = Strict::new(|k| *k = profile(name).unwrap());
         well(two(|job| {
             exchange(job, 10)?;
             many_blocks(job)
         }));
     }
-    for (name, why) in [("ionic", "shared receive queue"), ("efa-like", "atomics"), ("relaxed-only", "registered")] {
+    for (name, why) in [("ionic", "shared receive queue"), ("efa-like", "shared receive queue")] {
         let _strict = Strict::new(|k| *k = profile(name).unwrap());
         let Some(errors) = two(|_| Ok(())) else { return };
         let e = errors[0].as_ref().expect(name);
         assert!(e.to_string().contains(why), "{name}: {e}");
     }
+}
+
+/// Without atomics at one rank's adapter, all updates are packets, and the target's processor makes them.
+#[test]
+fn updates_are_packets_where_the_adapter_has_no_atomics() {
+    const ROUNDS: u64 = 10;
+    let _strict = Strict::new(|k| k.atomics = false);
+    well(two(|job| {
+        let before = job.stats();
+        exchange(job, ROUNDS)?;
+        let spent = job.stats() - before;
+        assert_eq!((spent.count(Kind::FetchAdd), spent.count(Kind::Served)), (ROUNDS, ROUNDS), "{spent:?}");
+        Ok(())
+    }));
+}
+
+/// Keys of relaxed order (openucx/ucx #11649): each signal behind writes waits for a read, and one without does not.
+#[test]
+fn signals_wait_for_writes_where_keys_are_of_relaxed_order() {
+    const ROUNDS: u64 = 10;
+    let _strict = Strict::new(|k| k.relaxed_only = true);
+    well(two(|job| {
+        let before = job.stats();
+        exchange(job, ROUNDS)?;
+        let spent = job.stats() - before;
+        // A write and a read of each round, and the read that pushes the write.
+        assert!(spent.count(Kind::Read) >= 2 * ROUNDS, "{spent:?}");
+        assert!(spent.count(Kind::FetchAdd) == ROUNDS, "{spent:?}");
+        Ok(())
+    }));
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_atomic_cap, ibv_device_attr};
 
+use super::memory::slab::Slab;
 use super::sys::qp::{Fresh, Parts, Sizes, Tuning};
 use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::sgrs::SgrsQueuePair;
-use super::sys::{Context, Domain};
+use super::sys::{Context, Domain, Keys, Rights};
 
 /// Maximum number of segments of a request.
 const PIECES: u32 = 16;
@@ -20,10 +21,7 @@ const LIST_BLOCKS: u32 = 64;
 const INLINE: [u32; 6] = [256, 128, 64, 32, 16, 0];
 
 /// The reason why this device cannot be used, if its attributes show one.
-fn lacks(atomics: ibv_atomic_cap::Type, shared: i32) -> Option<&'static str> {
-    if atomics == ibv_atomic_cap::IBV_ATOMIC_NONE {
-        return Some("the device has no remote atomics, which locks and accumulates need");
-    }
+fn lacks(shared: i32) -> Option<&'static str> {
     (shared == 0).then_some(NO_SHARED)
 }
 
@@ -31,14 +29,31 @@ const NO_SHARED: &str = "the device has no shared receive queue, which takes the
 
 /// Whether the device can be used; if not, the reason.
 pub(super) fn usable(context: &Arc<Context>, attributes: &ibv_device_attr) -> Result<(), String> {
-    if let Some(why) = lacks(attributes.atomic_cap, attributes.max_srq) {
+    if let Some(why) = lacks(attributes.max_srq) {
         return Err(why.to_owned());
     }
     // A kernel may report queues that its library has no function for.
-    let shared = Domain::new(context).and_then(|domain| SharedReceives::new(&domain, 1));
+    let shared = Domain::new(context, STRICT).and_then(|domain| SharedReceives::new(&domain, 1));
     match shared {
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(format!("{NO_SHARED}: {e}")),
         _ => Ok(()),
+    }
+}
+
+/// Keys of an adapter that demands nothing of them.
+const STRICT: Keys = Keys { atomics: true, relaxed: false };
+
+/// A protection domain with the keys that the adapter permits. They are of relaxed order only if it refuses others:
+/// signals then wait until writes are placed.
+pub(super) fn domain(context: &Arc<Context>, attributes: &ibv_device_attr) -> io::Result<Arc<Domain>> {
+    let keys = Keys { atomics: attributes.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE, ..STRICT };
+    let domain = Domain::new(context, keys)?;
+    match Slab::new(&domain, 1, Rights::Remote) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            let relaxed = Domain::new(context, Keys { relaxed: true, ..keys })?;
+            Ok(if Slab::new(&relaxed, 1, Rights::Remote).is_ok() { relaxed } else { domain })
+        }
+        _ => Ok(domain),
     }
 }
 
@@ -136,11 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn device_without_atomics_or_shared_receive_queues_is_refused() {
-        assert_eq!(lacks(ibv_atomic_cap::IBV_ATOMIC_HCA, 1000), None);
+    fn device_without_shared_receive_queues_is_refused() {
+        assert_eq!(lacks(1000), None);
         // As ionic, and as irdma of generation 2.
-        assert!(lacks(ibv_atomic_cap::IBV_ATOMIC_GLOB, 0).unwrap().contains("shared receive queue"));
-        assert!(lacks(ibv_atomic_cap::IBV_ATOMIC_NONE, 0).unwrap().contains("atomics"));
+        assert!(lacks(0).unwrap().contains("shared receive queue"));
     }
 
     #[test]

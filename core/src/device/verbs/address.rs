@@ -23,6 +23,10 @@ pub(super) struct EndpointAddress {
     pub(super) mtu: u8,
     /// Maximum number of incoming reads and atomics in progress on one connection.
     pub(super) depth: u8,
+    /// Whether its adapter has atomics. If that of any rank has none, the processors make all updates.
+    pub(super) atomics: bool,
+    /// Whether its adapter's keys are of relaxed order. If those of any rank are, signals wait until writes are placed.
+    pub(super) relaxed: bool,
     /// Number of its datagram queue pair.
     pub(super) datagrams: u32,
     pub(super) qkey: u32,
@@ -46,6 +50,8 @@ impl EndpointAddress {
             .u32(u32::from(self.partition))
             .u8(self.mtu)
             .u8(self.depth)
+            .u8(u8::from(self.atomics))
+            .u8(u8::from(self.relaxed))
             .u32(self.datagrams)
             .u32(self.qkey)
             .bytes(&self.token)
@@ -64,6 +70,8 @@ impl EndpointAddress {
             partition: r.u32()?.try_into().ok()?,
             mtu: r.u8().filter(|m| (1..=5).contains(m))?,
             depth: r.u8()?,
+            atomics: r.u8()? != 0,
+            relaxed: r.u8()? != 0,
             datagrams: r.u32()?,
             qkey: r.u32()?,
             token: sixteen(&mut r)?,
@@ -181,6 +189,8 @@ mod tests {
             partition: 0x8001,
             mtu: 5,
             depth: 16,
+            atomics: true,
+            relaxed: false,
             datagrams: 17,
             qkey: 0x1111_2222,
             token: TOKEN,

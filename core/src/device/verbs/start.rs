@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::VerbsDevice;
-use super::adapter::Accepted;
+use super::adapter::{self, Accepted};
 use super::address::EndpointAddress;
 use super::connect::credits;
 use super::connect::datagrams::Endpoint;
@@ -27,7 +27,7 @@ use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain, fork};
 use super::wait::{WakeFd, random};
 use crate::bootstrap::Bootstrap;
-use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs};
+use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs, Placement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
@@ -108,7 +108,7 @@ impl Prepared {
         let port = context.port(choice.port).map_err(failed)?;
         let atomics = atomics(attributes.atomic_cap);
         let (general, reliable) = context.on_demand();
-        let domain = Domain::new(&context).map_err(failed)?;
+        let domain = adapter::domain(&context, &attributes).map_err(failed)?;
         let keys = context.partition_keys(choice.port, port.pkey_tbl_len);
         let (pkey_index, partition) = partition::choose(&keys, settings.verbs_pkey)?;
         let tuning = Tuning {
@@ -132,6 +132,8 @@ impl Prepared {
             partition,
             mtu: port.active_mtu as u8,
             depth: DEPTH.min(attributes.max_qp_rd_atom).min(attributes.max_qp_init_rd_atom).clamp(1, 255) as u8,
+            atomics: domain.keys.atomics,
+            relaxed: domain.keys.relaxed,
             datagrams: endpoint.number(),
             qkey,
             token: random().map_err(failed)?,
@@ -202,6 +204,11 @@ impl Prepared {
             }
             all.push(address);
         }
+        // All ranks decide alike. A completion of a write of relaxed order only says that the target's adapter has it; a
+        // read pushes it to memory (PCIe base specification, ordering rules).
+        let atomics = all.iter().all(|address| address.atomics);
+        let is_relaxed = all.iter().any(|address| address.relaxed);
+        let placement = if is_relaxed { Placement::AtRead } else { Placement::InOrder };
         let channel = Channel::new(&self.context).map_err(failed)?;
         // All requests may complete at the same time: the completion queue has room for each.
         let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
@@ -252,7 +259,8 @@ impl Prepared {
         let sgrs = SgrsQueues::new(addresses.len(), lists);
         let stats = Rc::default();
         let engine = Engine::new(&links, (pool, regions, user), sgrs, (window, self.limits), &stats);
-        VerbsDevice::new(links, self.endpoint, buffers, engine, self.capabilities, patience(&self.settings), stats)
+        let capabilities = Capabilities { atomics, placement, ..self.capabilities };
+        VerbsDevice::new(links, self.endpoint, buffers, engine, capabilities, patience(&self.settings), stats)
     }
 }
 
@@ -269,7 +277,7 @@ fn patience(settings: &Settings) -> (Duration, Duration) {
 
 fn atomics(capability: u32) -> &'static str {
     match capability {
-        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE => "no atomics",
+        rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE => "no atomics: processors make updates",
         rdma_sys::ibv_atomic_cap::IBV_ATOMIC_GLOB => "atomics coherent with the processor's",
         _ => "atomics among HCAs only",
     }
@@ -293,7 +301,8 @@ fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     let (why, depth, partition) = (&prepared.choice.why, prepared.address.depth, prepared.address.partition);
     Ok(format!(
         "{why}; path MTU {mtu}, {pieces} pieces a request, {reads} a read, {blocks} a list, {inline} bytes inline, \
-         messages up to {message} bytes, {depth} reads at once, partition {partition:#06x}; {atomics}; {}",
+         messages up to {message} bytes, {depth} reads at once, partition {partition:#06x}; {atomics}; {}{}",
+        if prepared.address.relaxed { "keys of relaxed order only: signals wait for writes; " } else { "" },
         fork::protect()
     ))
 }

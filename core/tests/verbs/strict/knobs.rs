@@ -116,6 +116,11 @@ impl Knobs {
         if self.registration.is_some_and(|most| len as u64 > most) {
             return self.registration_error;
         }
+        // As rdma-core's efa and its kernel driver: rights that the adapter does not have are refused.
+        let has_atomics = access as u32 & ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0 != 0;
+        if !self.atomics && has_atomics {
+            return libc::EOPNOTSUPP;
+        }
         let is_relaxed = access as u32 & ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 != 0;
         if self.relaxed_only && !is_relaxed { libc::EINVAL } else { 0 }
     }

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rdma_sys::{
-    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_device_attr_ex,
-    ibv_event_type, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr,
-    ibv_qp_state, ibv_qp_type, ibv_query_device_ex_input, ibv_send_flags, ibv_send_wr, ibv_srq, ibv_srq_init_attr,
-    ibv_wc, ibv_wr_opcode, verbs_context,
+    ibv_access_flags, ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
+    ibv_device_attr_ex, ibv_event_type, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask,
+    ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_query_device_ex_input, ibv_send_flags, ibv_send_wr, ibv_srq,
+    ibv_srq_init_attr, ibv_wc, ibv_wr_opcode, verbs_context,
 };
 
 use knobs::{Knobs, knobs};
@@ -157,6 +157,14 @@ impl Knobs {
         if wr.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ && self.read_pieces.is_some_and(|most| wr.num_sge > most) {
             return libc::EINVAL;
         }
+        if !self.atomics
+            && matches!(
+                wr.opcode,
+                ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD | ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
+            )
+        {
+            return libc::EINVAL;
+        }
         // SAFETY: the list has this many segments by the contract of `post_send`.
         let len = || (0..wr.num_sge as usize).map(|i| unsafe { (*wr.sg_list.add(i)).length }).sum::<u32>();
         if has(ibv_send_flags::IBV_SEND_INLINE) && self.inline.is_some_and(|most| len() > most) {
@@ -287,7 +295,8 @@ unsafe extern "C" fn ibv_reg_mr(domain: *mut ibv_pd, base: *mut c_void, len: usi
     unsafe {
         let register: unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr =
             transmute(library(c"ibv_reg_mr"));
-        register(domain, base, len, access)
+        // Soft-RoCE has one order.
+        register(domain, base, len, access & !(ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 as c_int))
     }
 }
 

@@ -43,6 +43,11 @@ pub(crate) fn profile(name: &str) -> Option<Knobs> {
             registration_error: libc::ENOMEM,
             ..all
         },
+        "bnxt_re-no-atomics" => Knobs {
+            // Kernel, bnxt_re/qplib_res.c, `bnxt_qplib_determine_atomics`: only where PCIe has them.
+            atomics: false,
+            ..profile("bnxt_re")?
+        },
         "ionic" => Knobs {
             // rdma-core, providers/ionic/ionic_verbs.c, `ionic_ctx_ops`: no `create_srq`; kernel,
             // ionic/ionic_ibdev.c, `ionic_query_device`: `max_srq` stays 0.

@@ -530,6 +530,8 @@ mod tests {
             partition: 0xffff,
             mtu: 5,
             depth: 1,
+            atomics: true,
+            relaxed: false,
             datagrams: 0,
             qkey: 0,
             token: [0; 16],

@@ -238,26 +238,46 @@ impl Context {
 
 owned!(Context, ibv_close_device);
 
+/// What an adapter demands of the keys of memory, and permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// Whether peers may use atomics.
+    pub(super) atomics: bool,
+    /// Whether every key must be of relaxed order, so that writes are placed in any order
+    /// (`IBV_ACCESS_RELAXED_ORDERING` of `ibv_reg_mr(3)`).
+    pub(super) relaxed: bool,
+}
+
+impl Keys {
+    /// Access rights of peers, to memory and through a queue pair.
+    fn remote(self) -> u32 {
+        use ibv_access_flags as f;
+        let all = f::IBV_ACCESS_REMOTE_WRITE.0 | f::IBV_ACCESS_REMOTE_READ.0;
+        if self.atomics { all | f::IBV_ACCESS_REMOTE_ATOMIC.0 } else { all }
+    }
+}
+
 /// A protection domain.
 pub(super) struct Domain {
     raw: *mut ibv_pd,
+    pub(super) keys: Keys,
     _context: Arc<Context>,
 }
 
 impl Domain {
-    pub(super) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+    pub(super) fn new(context: &Arc<Context>, keys: Keys) -> io::Result<Arc<Self>> {
         // SAFETY: an open context.
         let raw = made(unsafe { ibv_alloc_pd(context.raw) })?;
-        Ok(Arc::new(Self { raw, _context: Arc::clone(context) }))
+        Ok(Arc::new(Self { raw, keys, _context: Arc::clone(context) }))
+    }
+
+    /// Access rights of peers through a queue pair.
+    pub(super) fn remote(&self) -> u32 {
+        self.keys.remote()
     }
 }
 
 owned!(Domain, ibv_dealloc_pd);
-
-/// Access rights of peers: to memory, and through a queue pair.
-const REMOTE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
-    | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
-    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 
 /// Access rights of peers and of the HCA to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +290,7 @@ pub(super) enum Rights {
     Local,
     /// `Local` and `Lent` together, for memory of the program that stays registered.
     Kept,
-    /// Peers read and write the memory, and apply atomics to it.
+    /// Peers read and write the memory, and apply atomics to it if the adapter has any.
     Remote,
     /// `Kept`, with on-demand paging: no pages are pinned.
     OnDemand,
@@ -296,8 +316,9 @@ impl Memory {
             Rights::Local => f::IBV_ACCESS_LOCAL_WRITE.0,
             Rights::Kept => (f::IBV_ACCESS_LOCAL_WRITE | f::IBV_ACCESS_REMOTE_READ).0,
             Rights::OnDemand => (f::IBV_ACCESS_LOCAL_WRITE | f::IBV_ACCESS_REMOTE_READ | f::IBV_ACCESS_ON_DEMAND).0,
-            Rights::Remote => f::IBV_ACCESS_LOCAL_WRITE.0 | REMOTE,
+            Rights::Remote => f::IBV_ACCESS_LOCAL_WRITE.0 | domain.keys.remote(),
         };
+        let flags = if domain.keys.relaxed { flags | f::IBV_ACCESS_RELAXED_ORDERING.0 } else { flags };
         // SAFETY: by the contract; the kernel checks that the range is mapped.
         let raw = made(unsafe { ibv_reg_mr(domain.raw, base.cast(), len, flags as i32) })?;
         Ok(Self { raw, _domain: Arc::clone(domain) })

@@ -16,7 +16,7 @@ use rdma_sys::{
 use smallvec::SmallVec;
 
 use super::queue::{Completions, Piece, SharedReceives};
-use super::{Domain, Handle, Path, REMOTE, Rights, check, made, owned};
+use super::{Domain, Handle, Path, Rights, check, made, owned};
 use crate::device::verbs::memory::slab::Slab;
 
 /// The objects from which the queue pairs of a rank are built.
@@ -243,7 +243,7 @@ impl Fresh {
     /// Creates a queue pair; `remote` permits the peer to access memory through it.
     pub(crate) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
         let pair = Pair::new(parts, sizes, false)?;
-        pair.initialize(tuning, if remote { REMOTE } else { 0 })?;
+        pair.initialize(tuning, if remote { parts.domain.remote() } else { 0 })?;
         Ok(Self(pair))
     }
 
