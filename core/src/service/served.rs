@@ -214,7 +214,8 @@ impl Served {
         // SAFETY: by the contract.
         let key = unsafe { self.exposures.insert(Exposed { base: made.base, len: made.len, accumulate }) };
         self.own.borrow_mut().insert(made.handle, key);
-        made.key = Writer::new().u8((made.base.addr() % 64) as u8).u64(key).bytes(&made.key).done();
+        made.key.push((made.base.addr() % 64) as u8);
+        made.key.extend(key.to_le_bytes());
     }
 
     /// Ends the exposure of a region: afterwards no update accesses it.
@@ -225,10 +226,10 @@ impl Served {
 
     /// The device's own part of a remote key, and the region that the key describes, except for its length.
     pub(super) fn read_key(peer: u32, key: &[u8], accumulates: bool) -> Option<(&[u8], ServedRegion)> {
-        let mut r = Reader::new(key);
-        let (alignment, key, inner) = (r.u8()?, r.u64()?, r.bytes()?);
-        let region = ServedRegion { peer, len: 0, key, alignment: alignment.into(), accumulates };
-        r.is_empty().then_some((inner, region))
+        let (inner, own) = key.split_last_chunk::<8>()?;
+        let (alignment, inner) = inner.split_last()?;
+        let (key, alignment) = (u64::from_le_bytes(*own), usize::from(*alignment));
+        Some((inner, ServedRegion { peer, len: 0, key, alignment, accumulates }))
     }
 
     /// Adds a peer's region of `len` bytes, which the device has imported under `handle`.
