@@ -168,7 +168,7 @@
 //! | `LamellarWorldBuilder`, `world.team()` | [`Job`](crate::Job), [`Team`](crate::Team) |
 //! | an active message, `exec_am_pe(pe, am)` | a function, `calls.call(rank, function, argument)` |
 //! | `exec_am_all`, `wait_all` | [`call_all`](crate::calls::Calls::call_all), [`quiesce`](crate::calls::Calls::quiesce) |
-//! | `AtomicArray`, `batch_add`, `batch_load` | [`GlobalArray`](crate::GlobalArray): `accumulate_at`, `gather`, `scatter` |
+//! | `AtomicArray`, `batch_add`, `batch_load` | [`GlobalArray`](crate::GlobalArray): `accumulate_at`, `gather`, `scatter`; in blocks `aggregated`, `gather_aggregated` |
 //! | `Distribution::Block`, `Cyclic` | [`global_array::Format`](crate::global_array::Format) |
 //! | `SharedMemoryRegion`, unsafe put and get | [`Symmetric`](crate::Symmetric), safe |
 //!
@@ -205,7 +205,7 @@
 //! | `+ reduce A` | [`reduce`](crate::GlobalArray::reduce) |
 //! | `A.localSubdomain()`, `A[i].locale` | [`owned`](crate::GlobalArray::owned), [`locate`](crate::GlobalArray::locate) |
 //! | `A[i].fetchAdd(1)` of an array of atomics | [`fetch_and_op`](crate::GlobalArray::fetch_and_op) |
-//! | `SrcAggregator`, `DstAggregator` | [`gather`](crate::GlobalArray::gather), [`scatter`](crate::GlobalArray::scatter) |
+//! | `SrcAggregator`, `DstAggregator` | [`gather_aggregated`](crate::GlobalArray::gather_aggregated), [`aggregated`](crate::GlobalArray::aggregated) |
 //! | `on Locales[r] do f(x)` | [`call`](crate::calls::Calls::call), and `wait` |
 //! | `sync { begin on Locales[r] do f(x); }` | [`cast`](crate::calls::Calls::cast), [`quiesce`](crate::calls::Calls::quiesce) |
 //!
@@ -243,12 +243,12 @@
 //! | `lgp_all_alloc`, `lgp_all_free` | [`GlobalArray::distributed`](crate::GlobalArray::distributed) with `Format::Cyclic(1)`, [`free`](crate::GlobalArray::free) |
 //! | `lgp_local_part` | [`with_local`](crate::GlobalArray::with_local) |
 //! | `lgp_get_int64`, `lgp_put_int64` | [`get_element`](crate::GlobalArray::get_element); [`gather`](crate::GlobalArray::gather), [`scatter`](crate::GlobalArray::scatter) for many |
-//! | `lgp_atomic_add` | [`accumulate_at`](crate::GlobalArray::accumulate_at) |
+//! | `lgp_atomic_add` | [`accumulate_at`](crate::GlobalArray::accumulate_at); [`aggregated`](crate::GlobalArray::aggregated) for many |
 //! | `lgp_fetch_and_inc` | [`fetch_and_op`](crate::GlobalArray::fetch_and_op) |
 //! | `lgp_barrier`, `lgp_reduce_add_l` | [`sync`](crate::GlobalArray::sync); `team.allreduce(&mut data, Op::Sum)?` |
-//! | `convey_push`, `convey_pull` | [`cast`](crate::calls::Calls::cast) of a function, which takes the item: one message for each |
-//! | `convey_push` of many items to one rank | [`cast_with`](crate::calls::Calls::cast_with): one message for all |
-//! | `convey_advance` until it returns false | [`quiesce`](crate::calls::Calls::quiesce) |
+//! | `convey_new`, `convey_free` | [`Conveyor::new`](crate::aggregate::Conveyor::new), [`free`](crate::aggregate::Conveyor::free) |
+//! | `convey_push`, `convey_pull`, `convey_unpull`, `convey_advance` | [`push`](crate::aggregate::Conveyor::push), [`pull`](crate::aggregate::Conveyor::pull), [`unpull`](crate::aggregate::Conveyor::unpull), [`advance`](crate::aggregate::Conveyor::advance) |
+//! | index-gather over two conveyors | [`gather_aggregated`](crate::GlobalArray::gather_aggregated) |
 //!
 //! ```c
 //! convey_begin(conveyor, sizeof(int64_t), 0);
@@ -262,24 +262,25 @@
 //! ```
 //!
 //! ```
-//! use std::cell::RefCell;
-//! use std::rc::Rc;
-//!
-//! use farside_rma::calls::Calls;
+//! use farside_rma::aggregate::Conveyor;
 //! use farside_rma::prelude::*;
 //!
 //! Job::threads(3, |job| {
 //!     let team = job.world()?;
-//!     let calls = Calls::new(&team)?;
-//!     let counts = Rc::new(RefCell::new([0u64; 4]));
-//!     let own = Rc::clone(&counts);
-//!     let count = calls.register_short(move |_, at: usize| own.borrow_mut()[at] += 1)?;
-//!     for index in 0..12 {
-//!         calls.cast(index % team.size(), count, index / team.size())?;
+//!     let mut conveyor = Conveyor::<usize>::new(&team)?;
+//!     let (mut index, mut counts) = ((0..12).peekable(), [0u64; 4]);
+//!     while conveyor.advance(index.peek().is_none())? {
+//!         while let Some(&i) = index.peek()
+//!             && conveyor.push(i % team.size(), i / team.size())?
+//!         {
+//!             index.next();
+//!         }
+//!         while let Some((_from, item)) = conveyor.pull()? {
+//!             counts[item] += 1;
+//!         }
 //!     }
-//!     calls.quiesce()?;
-//!     assert_eq!(*counts.borrow(), [3; 4]);
-//!     calls.free()
+//!     assert_eq!(counts, [3; 4]);
+//!     conveyor.free()
 //! })?;
 //! # Ok::<(), farside_rma::Error>(())
 //! ```

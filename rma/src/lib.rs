@@ -27,6 +27,7 @@
 //! | loads and stores on one node | [`SharedWindow`] | of your own |
 //! | memory that comes and goes | [`DynamicWindow`] | none; complete on return |
 //! | arrays with global indices | [`GlobalArray`] | none; `sync` |
+//! | many small updates, gets or records, in blocks | [`aggregate`] | `finish`, `flush`; `advance` |
 //! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
 //!
@@ -55,6 +56,7 @@
 //! | `log` | `FARSIDE_LOG`, which writes events to standard error |
 //! | `ndarray` | the own elements of a [`GlobalArray`] as an array of the crate `ndarray` |
 
+pub mod aggregate;
 mod assert;
 mod async_epoch;
 pub mod calls;

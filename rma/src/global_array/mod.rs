@@ -48,6 +48,7 @@ mod npy;
 mod section;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::slice::from_mut;
 
 use bytemuck::Pod;
@@ -57,6 +58,7 @@ use farside_core::{Error, ErrorKind, Result, Team, coll, located};
 use crate::assert::Assert;
 use crate::lock_window::{LockWindow, PassiveEpoch};
 use crate::op::{Element, Op, combine};
+use crate::raw::RawWindow;
 use crate::raw::lock::LockKind;
 use agreement::{agree, agree_on_outcome};
 pub use distribution::Format;
@@ -467,6 +469,16 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             // Operations are complete when they return, so a barrier suffices.
             self.team().barrier()
         })
+    }
+
+    pub(crate) fn raw(&self) -> &Rc<RawWindow> {
+        self.window.raw()
+    }
+
+    /// [`locate`](Self::locate) for an index inside of the array.
+    #[inline]
+    pub(crate) fn locate_inside(&self, index: [usize; D]) -> (usize, usize) {
+        self.distribution.locate(index)
     }
 
     fn check_not_borrowed(&self, operation: &'static str) -> Result<()> {

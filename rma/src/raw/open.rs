@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytemuck::Pod;
 use farside_core::bill::{Bill, SignalKind};
 use farside_core::device::{Operation, Place};
 use farside_core::stats::Kind;
@@ -149,12 +150,39 @@ impl RawWindow {
     pub(crate) fn accumulate_value<T: Element>(&self, op: Op, value: T, target: usize, offset: usize) -> Result<()> {
         self.job.running("accumulate")?;
         // SAFETY: the operand is live, and there is no result.
-        if unsafe { self.try_accumulate(op, &raw const value, std::ptr::null_mut(), target, offset) } {
+        if self.try_accumulate_value(op, value, target, offset) {
             return Ok(());
         }
         op.check(T::TYPE, "accumulate")?;
         let (operand, len) = (self.copy_bytes(bytemuck::bytes_of(&value))?, size_of::<T>());
         self.issue(target, Item::of_elements((op, T::TYPE), operand, std::ptr::null_mut(), len, offset), None)
+    }
+
+    /// Accumulates one value if a CPU atomic can do so immediately, and returns whether it did.
+    #[inline(always)]
+    pub(crate) fn try_accumulate_value<T: Element>(&self, op: Op, value: T, target: usize, offset: usize) -> bool {
+        // SAFETY: the operand is live, and there is no result.
+        unsafe { self.try_accumulate(op, &raw const value, std::ptr::null_mut(), target, offset) }
+    }
+
+    /// Gets one value by a load, if memory is mapped.
+    #[inline(always)]
+    pub(crate) fn try_get_value<T: Pod>(&self, target: usize, offset: usize) -> Option<T> {
+        let mut value = T::zeroed();
+        // SAFETY: the value is valid for writes of its size.
+        unsafe { self.try_get((&raw mut value).cast(), size_of::<T>(), target, offset) }.then_some(value)
+    }
+
+    /// Gets one value; complete on return.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub(crate) fn get_value<T: Pod>(&self, target: usize, offset: usize) -> Result<T> {
+        let mut value = T::zeroed();
+        let into = (&raw mut value).cast();
+        // SAFETY: the value is valid during the call, and `blocking` completes or abandons the operation.
+        self.blocking(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
+        Ok(value)
     }
 
     /// The word at byte `offset` of `target`, if it is mapped.

@@ -101,8 +101,13 @@ impl RawWindow {
         if self.handles.is_empty() {
             return Ok(());
         }
-        let e = self.wrong_epoch(operation, "a handle for access by threads still exists");
-        Err(e.remedy("drop the handle returned by `shared` before this call"))
+        let e = self.wrong_epoch(operation, "a handle for access by threads, or aggregated updates, still exist");
+        Err(e.remedy("drop the handle returned by `shared`, or finish the updates, before this call"))
+    }
+
+    /// Counts the objects that may access the memory outside of calls on the window.
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
     }
 
     /// The operations that any thread of this rank may make; `None` if the memory of some rank is not mapped, so that

@@ -155,6 +155,10 @@ impl<T: Pod> Symmetric<T> {
         &self.raw
     }
 
+    pub(crate) fn raw_handle(&self) -> &Rc<RawWindow> {
+        &self.raw
+    }
+
     /// Puts `from` to `rank` at element `at`; complete at the target on return.
     ///
     /// # Errors
