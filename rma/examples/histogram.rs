@@ -1,4 +1,5 @@
-//! A distributed histogram: every rank counts its numbers in bins that are spread over all ranks, by atomic additions.
+//! A distributed histogram: every rank counts its numbers in bins that are spread over all ranks, by atomic additions, one
+//! by one and aggregated.
 //!
 //!     farside run -n 4 target/release/examples/histogram --numbers 1000000
 
@@ -6,7 +7,7 @@
 mod program;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use farside_rma::prelude::*;
@@ -40,13 +41,22 @@ fn count(job: &Job, options: &Options) -> Outcome {
         bins.atomic(rank, bin)?.add(1)?;
     }
     bins.barrier()?;
-    let time = start.elapsed();
+    let plain_time = start.elapsed();
 
-    // Each rank counts again what all ranks have added to its bins.
+    let start = Instant::now();
+    let mut sums = bins.aggregated(Op::Sum)?;
+    for number in numbers(me).take(options.numbers) {
+        let (rank, bin) = place(number);
+        sums.add(rank, bin, 1)?;
+    }
+    sums.finish()?;
+    let aggregated_time = start.elapsed();
+
+    // Each rank counts again what all ranks have added to its bins, twice.
     let mut expected = vec![0; options.bins as usize];
     for (rank, bin) in (0..team.size()).flat_map(|rank| numbers(rank).take(options.numbers)).map(place) {
         if rank == me {
-            expected[bin] += 1;
+            expected[bin] += 2;
         }
     }
     if bins.local().to_vec()? != expected {
@@ -54,10 +64,12 @@ fn count(job: &Job, options: &Options) -> Outcome {
     }
     if me == 0 {
         let all = options.numbers as f64 * ranks as f64;
+        let rate = |time: Duration| all / time.as_secs_f64() / 1e6;
         println!(
-            "{all} numbers in {} bins: {:.2} million a second",
+            "{all} numbers in {} bins: {:.2} million a second, {:.2} aggregated",
             ranks * options.bins,
-            all / time.as_secs_f64() / 1e6
+            rate(plain_time),
+            rate(aggregated_time)
         );
     }
     Ok(bins.free()?)

@@ -158,9 +158,11 @@ fn halo_3d_every_synchronization_and_scheme() {
 /// Programs that compare their results with those of a serial run.
 #[test]
 fn symmetric_memory_arrays_and_calls_same_as_one_rank() {
-    let examples: [(&str, &[&str]); 7] = [
+    let examples: [(&str, &[&str]); 9] = [
         ("fft_tasks", &[]),
         ("histogram", &["--numbers", "3000", "--bins", "17"]),
+        ("index_gather", &["--indices", "3000", "--elements", "17"]),
+        ("permutation", &["--numbers", "700"]),
         ("work_queue", &["--tasks", "301"]),
         ("ring_pipeline", &["--blocks", "41", "--len", "1030"]),
         ("sparse_matrix", &["--rows", "203"]),
