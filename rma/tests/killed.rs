@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use farside_datatype::{Datatype, Named};
 use farside_harness::{Marked, itself, signal};
+use farside_rma::aggregate::{Conveyor, Options};
 use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
 use farside_rma::prelude::*;
-use farside_rma::raw::{Options, RawWindow};
+use farside_rma::raw::{self, RawWindow};
 
 const PHASE: &str = "FARSIDE_TEST_PHASE";
 const VICTIM: usize = 1;
@@ -40,6 +41,8 @@ const PHASES: &[&str] = &[
     "active-message",
     "dynamic",
     "global-array",
+    "conveyor",
+    "updates",
     "free",
     "finalize",
 ];
@@ -156,7 +159,7 @@ fn rank(phase: &str) -> Result<()> {
         }
         // Over verbs this uses lists on both sides; the victim posts none in its third epoch.
         "layouts" => {
-            let window = RawWindow::allocate(&team, 64 * 256, Options::default())?;
+            let window = RawWindow::allocate(&team, 64 * 256, raw::Options::default())?;
             let vector = Datatype::hvector(64, 128, 256, &Named::Byte.into()).and_then(|v| v.message(1)).unwrap();
             let bytes = vec![me as u8; 64 * 256];
             for round in 0.. {
@@ -245,6 +248,29 @@ fn rank(phase: &str) -> Result<()> {
                 a.sync()?;
                 die(me);
             }
+        }
+        // Items for the victim travel over the third rank too.
+        "conveyor" => {
+            let mut conveyor = Conveyor::<u64>::with(&team, Options { bytes: 10_000, hops: Some(2) })?;
+            let mut pushed = 0;
+            while conveyor.advance(me != VICTIM && pushed > 10_000)? {
+                while pushed <= 10_000 && conveyor.push(pushed as usize % 3, pushed)? {
+                    pushed += 1;
+                }
+                while conveyor.pull()?.is_some() {
+                    die(me);
+                }
+            }
+            Ok(())
+        }
+        "updates" => {
+            let table = Symmetric::<u64>::allocate(&team, 10)?;
+            let mut sums = table.aggregated(Op::Sum)?;
+            for i in 0..30_000 {
+                sums.add(i % 3, i % 10, 1)?;
+            }
+            die(me);
+            sums.finish()
         }
         "free" => {
             let w = Window::<u64>::allocate(&team, 10)?;

@@ -1,0 +1,137 @@
+//! Conveyors and updates on simulated networks: every item once, or an error that names the lost rank; costs with many
+//! ranks.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use farside_core::sim::{Network, Simulation};
+use farside_core::stats::Kind;
+use farside_rma::aggregate::{Conveyor, Options};
+use farside_rma::prelude::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// The items of a rank: destinations.
+fn drawn(rank: usize, ranks: usize, seed: u64) -> Vec<usize> {
+    let mut rng = StdRng::seed_from_u64(seed << 16 | rank as u64);
+    let count = rng.random_range(0..400);
+    (0..count).map(|_| rng.random_range(0..ranks)).collect()
+}
+
+/// Each item is answered by its target, and each answer counted at its owner, in a conveyor and in symmetric memory.
+fn exchange(team: &Team, seed: u64, options: Options) -> Result<()> {
+    let (p, me) = (team.size(), team.rank());
+    let sums = Symmetric::<u64>::allocate(team, p)?;
+    let mut updates = sums.aggregated_with(Op::Sum, options)?;
+    let mut conveyor = Conveyor::<[u32; 2]>::with(team, options)?;
+    let mine = drawn(me, p, seed);
+    let mut answers = vec![0; mine.len()];
+    let items = mine.iter().enumerate().map(|(i, rank)| (*rank, [i as u32, 0]));
+    let (mut received, mut failed) = (0, Ok(()));
+    conveyor.drive(items, |outbox, from, [number, is_answer]| {
+        if is_answer == 1 {
+            answers[number as usize] += 1;
+            return;
+        }
+        received += 1;
+        let added = updates.add(from, me, 1);
+        failed = std::mem::replace(&mut failed, Ok(())).and(added);
+        outbox.push(from, [number, 1]);
+    })?;
+    failed?;
+    updates.finish()?;
+    assert!(answers.iter().all(|count| *count == 1), "{answers:?}");
+    let expected = (0..p).flat_map(|from| drawn(from, p, seed)).filter(|rank| *rank == me).count();
+    assert_eq!(received, expected);
+    let own = sums.local().to_vec()?;
+    assert!((0..p).all(|rank| own[rank] as usize == mine.iter().filter(|to| **to == rank).count()), "{own:?}");
+    conveyor.free()?;
+    sums.free()
+}
+
+#[test]
+fn every_item_arrives_once_or_an_error_names_the_lost_rank() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let ranks = rng.random_range(2..=9);
+        let mut network = Network { reorders: rng.random(), ..Network::default() };
+        network.jitter = [0.0, 5000.0, 50_000.0][rng.random_range(0..3)];
+        if rng.random_bool(0.4) {
+            (network.loss, network.retry) = (rng.random_range(0.001..0.1), 4000.0);
+        }
+        let options = Options { bytes: rng.random_range(4000..20_000), hops: Some(rng.random_range(1..=3)) };
+        let mut simulation = Simulation::new(ranks).seed(seed).network(network);
+        if rng.random_bool(0.3) {
+            simulation = simulation.minimal();
+        }
+        let victim = rng.random_bool(0.4).then(|| rng.random_range(0..ranks));
+        if let Some(victim) = victim {
+            simulation = simulation.dies(victim, Duration::from_nanos(rng.random_range(0..400_000)));
+        }
+        let errors = RefCell::new(Vec::new());
+        let run = simulation.run(|job| {
+            let done = job.world().and_then(|team| exchange(&team, seed, options));
+            if let Err(e) = &done {
+                errors.borrow_mut().push((job.rank(), e.again()));
+            }
+            done
+        });
+        let errors = errors.into_inner();
+        // A rank that ends with an error is lost to the others.
+        for (rank, e) in &errors {
+            let named = e.blamed();
+            let known = named.is_some() && named == victim || errors.iter().any(|(other, _)| Some(*other) == named);
+            assert!(e.kind() == ErrorKind::PeerLost && known, "seed {seed}, rank {rank}: {e}");
+        }
+        match run {
+            Ok(_) => assert!(errors.is_empty()),
+            Err(e) => assert!(victim.is_some(), "seed {seed}, {options:?}: {e}"),
+        }
+        lost += usize::from(!errors.is_empty());
+    }
+    assert!(lost > 3, "{lost} seeds in which a rank was lost early enough");
+}
+
+mod scale {
+    use super::*;
+
+    /// Every rank updates all others; returns the maximum number of messages of a rank.
+    fn updates(ranks: usize, each: usize) -> u64 {
+        let most = RefCell::new(0);
+        let run = Simulation::new(ranks).run(|job| {
+            let team = job.world()?;
+            let (me, sums) = (team.rank(), Symmetric::<u64>::allocate(&team, 1)?);
+            let mut updates = sums.aggregated(Op::Sum)?;
+            job.align()?;
+            let before = job.stats();
+            for i in 0..each * ranks {
+                updates.add((me + i) % ranks, 0, 1)?;
+            }
+            updates.finish()?;
+            let used = (job.stats() - before).count(Kind::Send);
+            most.replace_with(|most| used.max(*most));
+            assert_eq!(sums.local().load(0)?, (each * ranks) as u64);
+            sums.free()
+        });
+        run.unwrap();
+        most.into_inner()
+    }
+
+    /// With two updates for each rank, blocks leave partly filled, one to each target, and two rounds end the phase.
+    #[test]
+    fn messages_with_64_ranks() {
+        let messages = updates(64, 2);
+        println!("64 ranks: {messages} messages of a rank for {} updates", 2 * 64);
+        assert!(messages <= 2 * 63 + 12, "{messages}");
+    }
+
+    #[test]
+    #[ignore = "by `ci/test scale`"]
+    fn messages_with_1024_ranks() {
+        let messages = updates(1024, 4);
+        println!("1024 ranks: {messages} messages of a rank for {} updates", 4 * 1024);
+        // Two hops over rows of 32 ranks, and a message back for each block.
+        assert!(messages < 1024, "{messages}");
+    }
+}
