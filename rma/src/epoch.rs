@@ -308,7 +308,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, for a buffer too short for its
-    /// selection, and for a selection of received elements that contains an element twice.
+    /// selection, and for a selection of elements to get into that contains an element twice.
     #[inline]
     #[track_caller]
     pub fn put_selected(

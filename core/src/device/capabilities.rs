@@ -51,7 +51,7 @@ pub struct Capabilities {
     /// its store to mapped memory.
     pub sleepers_fence: bool,
     /// Whether a rank may access its own region, and set its own cells, by loads and stores although it is not mapped,
-    /// while other operations on it go through the device. Atomics and accumulates always go through the device.
+    /// while other operations on it go through the device; atomics and accumulates too, unless they are `coherent`.
     pub own_by_copy: bool,
     /// The in-switch barrier of the network ([`Operation::Barrier`](super::Operation::Barrier)); `None` if the network
     /// has none.

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::Options;
 use super::finish::Tree;
 use super::grid::{Grid, Hop, MAX_HOPS, WINDOW};
-use super::wire::{self, Header, InFlight, Kind};
+use super::wire::{self, Header, InFlight, Kind, word};
 
 pub(super) const AGGREGATE: &str = "aggregate operations";
 /// Bytes before the item in a record that may make several hops: destination and source, as team ranks.
@@ -601,14 +601,4 @@ pub(super) fn wait_for_any(all: &[&Aggregator]) -> Result<()> {
             Ok((all.iter().filter(|one| has_changed(one)).count() > 0).then_some(()))
         },
     )
-}
-
-/// The 4-byte number at `at`.
-pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
-}
-
-/// The 8-byte number at the start.
-pub(super) fn number(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))
 }

@@ -117,6 +117,16 @@ pub(super) fn send(team: &Team, to: u32, handler: HandlerId, header: Header) -> 
     unsafe { start_send(team.job(), to, handler, &header, source, Counters::default(), &Track::new()) }.map(|_| ())
 }
 
+/// The 4-byte number at `at`.
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+/// The 8-byte number at the start.
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

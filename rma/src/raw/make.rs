@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farside_core::bill::Account;
 use farside_core::coll::{self, PeerTable};
-use farside_core::device::{Region, Registration};
+use farside_core::device::{Capabilities, Region, Registration};
 use farside_core::job::EndsWithJob;
 use farside_core::memory::keys::AccumulateFn;
 use farside_core::service::records::{self, ExposureState, Records, ServedMemory};
@@ -21,7 +21,7 @@ use super::packed::Listener;
 use super::published::{CurrentAccess, Handles, Published};
 use super::sgrs::Sgrs;
 use super::state::{FenceState, GroupState, LockingState, NO_EPOCH, OperationState, ServedState};
-use super::target::{ClaimWords, LockState, Target, UnusedTargets};
+use super::target::{ClaimWords, LockState, Own, Target, UnusedTargets};
 use super::window::{Options, RawWindow};
 use super::words::word;
 use crate::elements::WindowElement;
@@ -137,11 +137,12 @@ impl RawWindow {
         element: Option<WindowElement>,
         attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
-        let by_copy = team.job().device().capabilities().own_by_copy;
+        let Capabilities { own_by_copy, coherent, .. } = *team.job().device().capabilities();
+        let memory = |own: &Registration| Own { base: own.base, len: own.len, coherent };
         let unused = Rc::new(UnusedTargets {
             lock: Cell::new(LockState::No),
             announced: OnceCell::new(),
-            own: own.as_ref().ok().filter(|_| by_copy).map(|own| (team.rank(), (own.base, own.len))),
+            own: own.as_ref().ok().filter(|_| own_by_copy).map(|own| (team.rank(), memory(own))),
         });
         let make = {
             let unused = Rc::clone(&unused);

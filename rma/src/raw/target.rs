@@ -84,7 +84,15 @@ pub(crate) struct UnusedTargets {
     /// The announcements of the ranks, once they have been exchanged.
     pub(super) announced: OnceCell<Announced>,
     /// This rank, and its memory if puts and gets to it are copies.
-    pub(super) own: Option<(usize, (*mut u8, usize))>,
+    pub(super) own: Option<(usize, Own)>,
+}
+
+/// The memory of this rank, and whether the device's atomics are coherent with those of its CPU.
+#[derive(Clone, Copy)]
+pub(super) struct Own {
+    pub(super) base: *mut u8,
+    pub(super) len: usize,
+    pub(super) coherent: bool,
 }
 
 impl UnusedTargets {
@@ -329,11 +337,12 @@ impl Target {
         self.has_requests() || self.used().is_some_and(|used| used.records.is_unanswered())
     }
 
-    /// Turns puts and gets to this target into copies. The target is this rank itself, with `len` bytes at `base`.
-    pub(super) fn copy_own(&mut self, (base, len): (*mut u8, usize)) {
+    /// Turns puts and gets to this target into copies, and accumulates into CPU atomics if those of the device are coherent with them.
+    /// The target is this rank itself.
+    pub(super) fn copy_own(&mut self, Own { base, len, coherent }: Own) {
         if self.region.mapped.is_none() && !base.is_null() && len == self.region.len {
             (self.base, self.lo, self.hi) = (base, 0, len);
-            (self.copies, self.atomics) = (true, false);
+            (self.copies, self.atomics) = (true, coherent);
         }
     }
 

@@ -101,7 +101,7 @@ impl RawWindow {
         if self.handles.is_empty() {
             return Ok(());
         }
-        let e = self.wrong_epoch(operation, "a handle for access by threads, or aggregated updates, still exist");
+        let e = self.wrong_epoch(operation, "a handle for access by threads still exists, or updates are aggregated");
         Err(e.remedy("drop the handle returned by `shared`, or finish the updates, before this call"))
     }
 

@@ -47,10 +47,11 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// Puts element `i` of `from` to element `at[i]` of `rank`; complete at the target on return.
+    /// Puts element `i` of `from` to element `at[i]` of `rank`; complete at the target on return. If an index occurs twice, its
+    /// element gets one of the values.
     ///
     /// # Errors
-    /// Those of [`put_selected`](Self::put_selected); `BadArgument` for an index that is given twice.
+    /// Those of [`put_selected`](Self::put_selected).
     #[track_caller]
     pub fn put_indexed(&self, from: &[T], rank: usize, at: &[usize]) -> Result<()> {
         located(|| self.put_selected(from, &Selection::contiguous(from.len())?, rank, 0, &Selection::indices(at)?))
@@ -99,7 +100,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, a buffer too short for its
-    /// selection, and a selection of received elements that contains an element twice.
+    /// selection, and a selection of elements to get into that contains an element twice.
     #[track_caller]
     pub fn put_selected(&self, from: &[T], of: &Selection<T>, rank: usize, at: usize, to: &Selection<T>) -> Result<()> {
         located(|| {
