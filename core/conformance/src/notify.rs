@@ -73,6 +73,10 @@ check! {
                     unsafe { job.post(1, operation, None, &[&track]) }?;
                 }
                 if is_signal {
+                    // A signal that is a store to mapped memory does not follow writes in progress.
+                    if world.signals.is_mapped(1) {
+                        job.wait("the writes", || Ok((track.open() == 0).then_some(())))?;
+                    }
                     world.signals.set(1, 2, number)?;
                 } else {
                     let add = Operation::fetch_add(world.place(1, 0), 1, std::ptr::null_mut());

@@ -89,7 +89,8 @@ impl Capabilities {
 /// When a write is visible at its target to the target's processor, and to reads and atomics of other ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Before every atomic, signal and notification that the rank posts to the target after it, and when it completes.
+    /// Before every atomic, notification and signal to an unmapped cell that the rank posts to the target after it, and when
+    /// it completes.
     #[default]
     InOrder,
     /// When it completes. Writes may be placed in any order, and atomics and signals may overtake them.

@@ -291,7 +291,8 @@ pub unsafe trait Device {
     /// [`RemoteRegion::mapped`] of that region is not used after the call.
     unsafe fn forget(&self, handle: u64);
     /// Posts a work request. A write is visible at the target before any atomic or signal that this rank posts to the
-    /// same target later, unless [`Capabilities::placement`] says otherwise.
+    /// same target later, unless [`Capabilities::placement`] says otherwise, or the signal's cell is mapped: the signal is
+    /// a store then, which writes in progress do not precede.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.

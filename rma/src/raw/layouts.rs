@@ -317,6 +317,10 @@ impl Planner {
         if l.origin.is_contiguous() && l.target.is_contiguous() || l.origin.size() == 0 {
             return Ok(false);
         }
+        // Lists at the target receive into disjoint blocks.
+        if l.action == Action::Put && matches!(l.target.overlap(), Overlap::At(_)) {
+            return Ok(false);
+        }
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
         let cut_offs = CutOffs { sgrs_bytes: self.sgrs_bytes, ..self.cut_offs };
         let plan = match self.forced_scheme.get() {

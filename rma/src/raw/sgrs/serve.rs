@@ -9,7 +9,7 @@ use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
 use farside_core::service::records::{ExposureState, ServedMemory};
 use farside_core::{Error, ErrorKind, Result};
-use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
+use farside_datatype::{CutOffs, Descriptor, Direction, Overlap, Plan, PlanLimits, Scheme, TypeMap};
 use rustc_hash::FxHashMap;
 
 use super::message::{Answer, LAYOUTS, LISTS, ListTotals, Message, Named, Request, Verdict, refusal};
@@ -111,6 +111,12 @@ impl Shared {
             let (lb, ub) = (lb + i128::from(request.offset), ub + i128::from(request.offset));
             return Err(Error::new(ErrorKind::OutOfRange, OP)
                 .cause(format!("bytes {lb} to {ub} are not inside a window of {} bytes", self.memory.len)));
+        }
+        if request.direction == Direction::Put
+            && let Overlap::At(at) = target.overlap()
+        {
+            return Err(Error::new(ErrorKind::BadArgument, OP)
+                .cause(format!("blocks of the receiving (target) layout overlap at byte {at}")));
         }
         let (direction, limits) = (request.direction, self.limits.get());
         let plan = Plan::with_scheme(Scheme::Sgrs, origin, target, direction, limits, &CutOffs::default())
