@@ -19,24 +19,31 @@ static void put(int length, const int *values, int *places) {
 int main(void) {
     static int values[2 * N], places[2 * N];
     int *memory = begin(3 * N), few[3] = {3 * N - 1, 1, 3 * N - 1};
-    /* Of three elements two, and each of these twice. */
-    for (int i = 0; i < 2 * N; i++) {
-        values[i] = i;
-        places[i] = i % N / 2 * 6 + i % 2 * 2;
-    }
-    put(2 * N, values, places);
-    put(3, values, few);
+    values[0] = -2;
+    put(1, values, few + 1);
     MPI_Barrier(MPI_COMM_WORLD);
     OK(MPI_Win_lock(MPI_LOCK_SHARED, me, 0, win));
-    for (int i = 0; i < N; i++) {
-        int now = memory[places[i]];
-        CHECK(now == values[i] || now == values[i + N]);
-        memory[places[i]] = -1;
+    CHECK(memory[1] == -2);
+    OK(MPI_Win_unlock(me, win));
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int round = 0; round < 2; round++) {
+        /* Of three elements two, and each of these twice. */
+        for (int i = 0; i < 2 * N; i++) {
+            values[i] = 10000 * round + i;
+            places[i] = i % N / 2 * 6 + i % 2 * 2;
+        }
+        put(2 * N, values, places);
+        put(3, values, few);
+        MPI_Barrier(MPI_COMM_WORLD);
+        OK(MPI_Win_lock(MPI_LOCK_SHARED, me, 0, win));
+        for (int i = 0; i < N; i++) CHECK(memory[places[i]] == values[i] || memory[places[i]] == values[i + N]);
+        CHECK(memory[3 * N - 1] == values[0] || memory[3 * N - 1] == values[2]);
+        CHECK(memory[1] == values[1]);
+        OK(MPI_Win_unlock(me, win));
+        MPI_Barrier(MPI_COMM_WORLD);
     }
-    CHECK(memory[3 * N - 1] == 0 || memory[3 * N - 1] == 2);
-    CHECK(memory[1] == 1);
+    for (int i = 0; i < N; i++) memory[places[i]] = -1;
     memory[1] = memory[3 * N - 1] = -1;
     for (int i = 0; i < 3 * N; i++) CHECK(memory[i] == -1);
-    OK(MPI_Win_unlock(me, win));
     return done();
 }
