@@ -168,8 +168,10 @@ mod tests {
         let (records, failed) = measure(&[8, 4096]).unwrap();
         let count = |op| records.iter().filter(|record| record.key.op == op).count();
         assert_eq!((count(Op::Memcpy), count(Op::Atomic)), (2, 1));
-        let lines = usize::from(failed.is_none());
-        assert_eq!((count(Op::LineRoundTrip), count(Op::LineOneWay)), (lines, lines));
+        // On a busy machine some of the patterns between cores may fail.
+        let lines = count(Op::LineRoundTrip);
+        assert!(lines == 1 || lines == 0 && failed.is_some(), "{lines} lines, {failed:?}");
+        assert_eq!(count(Op::LineOneWay), lines);
         for record in &records {
             assert_eq!(Record::parse(&record.line()).unwrap().key, record.key);
         }
