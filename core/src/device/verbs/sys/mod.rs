@@ -238,7 +238,7 @@ impl Context {
 
 owned!(Context, ibv_close_device);
 
-/// What an adapter demands of the keys of memory, and permits.
+/// The rights that an adapter demands of the keys of memory, and those that it permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
     /// Whether peers may use atomics.
