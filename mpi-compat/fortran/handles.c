@@ -56,7 +56,7 @@ static void *find(struct kept *kept, int number)
     return found;
 }
 
-#define CONVERT(name, type) \
+#define CONVERT(name, type, first, end) \
     static struct kept name; \
     type farside_##name##_from(int number) \
     { \

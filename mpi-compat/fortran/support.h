@@ -17,24 +17,25 @@
 #define CALL(name) name
 #endif
 
-/* Handles as integers. A predefined handle is its number in the ABI; for others the library knows an integer, and where it does not
- * find the handle of its own integer again, this one keeps them. */
+/* Handles as integers. A predefined handle is its number in the ABI, in the range of its kind; for others the library knows an integer,
+ * which may be small, and where it does not find the handle of its own integer again, this one keeps them. */
 enum { FARSIDE_PREDEFINED = 4096 };
-#define FARSIDE_HANDLE(name, type) \
+#define FARSIDE_HANDLE(name, type, first, end) \
     type farside_##name##_from(int number); \
     int farside_##name##_to(type handle); \
     static inline type name##_from(int number) \
     { \
-        return (unsigned)number < FARSIDE_PREDEFINED ? (type)(uintptr_t)number : farside_##name##_from(number); \
+        return (unsigned)number - first < end - first ? (type)(uintptr_t)number : farside_##name##_from(number); \
     } \
     static inline int name##_to(type handle) \
     { \
         return (uintptr_t)handle < FARSIDE_PREDEFINED ? (int)(uintptr_t)handle : farside_##name##_to(handle); \
     }
 #define FARSIDE_HANDLES(each) \
-    each(Comm, MPI_Comm) each(Type, MPI_Datatype) each(Errhandler, MPI_Errhandler) each(File, MPI_File) each(Group, MPI_Group) \
-    each(Info, MPI_Info) each(Message, MPI_Message) each(Op, MPI_Op) each(Request, MPI_Request) each(Session, MPI_Session) \
-    each(Win, MPI_Win)
+    each(Comm, MPI_Comm, 0x100u, 0x108u) each(Type, MPI_Datatype, 0x200u, 0x400u) each(Errhandler, MPI_Errhandler, 0x140u, 0x180u) \
+    each(File, MPI_File, 0x118u, 0x120u) each(Group, MPI_Group, 0x108u, 0x110u) each(Info, MPI_Info, 0x130u, 0x140u) \
+    each(Message, MPI_Message, 0x128u, 0x130u) each(Op, MPI_Op, 0x20u, 0x100u) each(Request, MPI_Request, 0x180u, 0x200u) \
+    each(Session, MPI_Session, 0x120u, 0x128u) each(Win, MPI_Win, 0x110u, 0x118u)
 FARSIDE_HANDLES(FARSIDE_HANDLE)
 
 /* What few calls need, apart from what all of them do. */

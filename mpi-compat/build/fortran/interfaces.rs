@@ -70,7 +70,7 @@ fn declared(function: &Function, parameter: &Parameter, kind: Kind, module: Modu
         },
         Kind::Detached => match module {
             Module::F08 => ("type(c_ptr), intent(out)".into(), ""),
-            Module::Mpi => ("type(*)".into(), "(*)"),
+            Module::Mpi => ("type(*), dimension(..)".into(), ""),
         },
         // Attributes of MPI-1 are default integers.
         Kind::Word if is_old(function) => ("integer".into(), ""),
