@@ -10,27 +10,29 @@ use crate::memory::copy;
 /// therefore a copy, into a buffer of the receiver or to the final destination of the bytes.
 #[derive(Debug)]
 pub struct Unread<'a> {
+    /// The bytes that are not in the buffer.
     base: *const u8,
     len: usize,
     /// The buffer for [`read`](Self::read), which has room for the packet.
     room: *mut u8,
-    /// Whether the bytes are in the buffer.
-    is_read: Cell<bool>,
+    /// Number of the packet's first bytes that are in the buffer.
+    received: Cell<usize>,
     _room: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Unread<'a> {
-    /// A packet of `len` bytes at `base`; `room` is the buffer for [`read`](Self::read).
+    /// A packet of `len` bytes, of which the first `received` are in `room`, the buffer for [`read`](Self::read), and the
+    /// others at `base`.
     ///
     /// # Safety
     /// The memory is valid for reads while this value lives, and written only by atomics, by devices, or by functions
     /// that are opaque to the compiler.
     ///
     /// # Panics
-    /// If `room` is shorter than the packet.
-    pub(crate) unsafe fn new(base: *const u8, len: usize, room: &'a mut [u8]) -> Self {
-        assert!(len <= room.len(), "a packet of {len} bytes");
-        Self { base, len, room: room.as_mut_ptr(), is_read: Cell::new(false), _room: PhantomData }
+    /// If `room` is shorter than the packet, or the packet than its first bytes.
+    pub(crate) unsafe fn new(base: *const u8, len: usize, received: usize, room: &'a mut [u8]) -> Self {
+        assert!((received..=room.len()).contains(&len), "a packet of {len} bytes");
+        Self { base, len, room: room.as_mut_ptr(), received: Cell::new(received), _room: PhantomData }
     }
 
     /// Length in bytes.
@@ -43,8 +45,7 @@ impl<'a> Unread<'a> {
     pub(crate) fn first<const N: usize>(&self) -> Option<[u8; N]> {
         let mut first = [0; N];
         (N <= self.len).then(|| {
-            // SAFETY: inside the packet.
-            unsafe { copy::bytes(self.base, first.as_mut_ptr(), N) };
+            self.copy_into(0, &mut first);
             first
         })
     }
@@ -64,9 +65,8 @@ impl<'a> Unread<'a> {
         // SAFETY: only this value accesses the buffer, which is at least as long as the packet, as `new` has checked.
         // It is written before the first slice of it is made, and not afterwards.
         unsafe {
-            if !self.is_read.replace(true) {
-                copy::bytes(self.base, self.room, self.len);
-            }
+            let received = self.received.replace(self.len);
+            copy::bytes(self.base, self.room.add(received), self.len - received);
             std::slice::from_raw_parts(self.room, self.len)
         }
     }
@@ -84,9 +84,14 @@ impl<'a> Unread<'a> {
             "{len} bytes from byte {from} of {}",
             self.len
         );
-        // The bytes are not read again once they are in the buffer, where they may have been checked.
-        let base = if self.is_read.get() { self.room.cast_const() } else { self.base };
-        // SAFETY: inside the packet, or the buffer; the target by the contract.
-        unsafe { copy::bytes(base.wrapping_add(from), to, len) };
+        // Bytes are not read again once they are in the buffer, where they may have been checked.
+        let received = self.received.get();
+        let buffered = received.saturating_sub(from).min(len);
+        // SAFETY: inside the buffer and the memory, whose first byte follows those in the buffer; the target by the contract.
+        unsafe {
+            copy::bytes(self.room.wrapping_add(from), to, buffered);
+            let rest = self.base.wrapping_add((from + buffered).saturating_sub(received));
+            copy::bytes(rest, to.wrapping_add(buffered), len - buffered);
+        }
     }
 }

@@ -11,8 +11,9 @@
 //! each, and each cell belongs to one of the two ranks: at first to the rank in whose segment it is, then to the rank
 //! that has received the packet in it. The receiver fetches its lines for writing, so that they move once, with their
 //! bytes, and are in the right cache for the next packet in the other direction. The reply line, or a slot in the ring,
-//! names the cell. A rank without a cell sends the bytes in the ring, where each cache line is transferred twice per
-//! packet: to be written, and to be read.
+//! names the cell and has the first bytes of the packet, the headers of a message, whose data begin with the cell. A rank
+//! without a cell sends the bytes in the ring, where each cache line is transferred twice per packet: to be written, and
+//! to be read.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
@@ -22,7 +23,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::layout::{CELL_START, LINE, Layout};
+use super::layout::{LINE, Layout};
 use super::ring::{Popped, READY, Ring};
 use crate::device::{Block, SHORT_WORDS, ShortPacket};
 use crate::memory::copy;
@@ -36,8 +37,11 @@ pub(super) const SHORT: usize = 8 * SHORT_WORDS;
 const LENGTH: u64 = DOWN - 1;
 const DOWN: u64 = 1 << 6;
 const NUMBER_SHIFT: u32 = 7;
-/// A value instead of a length: the next words are the length of a packet in a cell, and the cell's number.
+/// A value instead of a length: the next words are the length of a packet in a cell, the cell's number, and the packet's
+/// first bytes.
 const NAMES_CELL: u64 = LENGTH;
+/// Number of first bytes of a packet that are not in its cell: the headers of a message.
+pub(super) const CELL_HEAD: usize = 16;
 
 /// A cell that two ranks share for packets.
 struct SharedCell<M> {
@@ -83,7 +87,7 @@ impl<M: Memory + Clone> Channel<M> {
             owns_reply_line: Cell::new(own.0 < peer.0),
             cells: [(own, peer.0), (peer, own.0)].map(|((holder, memory), other)| SharedCell {
                 memory: memory.clone(),
-                at: layout.cell(other) + CELL_START,
+                at: layout.cell(other),
                 is_own: Cell::new(holder == own.0 && holder != other),
             }),
             max_packet: layout.max_packet(),
@@ -110,19 +114,22 @@ impl<M: Memory + Clone> Channel<M> {
             return self.push_short(&ShortPacket::new(words, len));
         }
         let number = self.sent.get();
-        let sent = match self.cells.iter().position(|cell| cell.is_own.get()) {
-            Some(index) => {
+        let own = self.cells.iter().position(|cell| cell.is_own.get());
+        let sent = match own.zip(header.split_first_chunk::<CELL_HEAD>()) {
+            Some((index, (head, header))) => {
                 // The peer numbers the cells from its own end.
                 let (cell, name) = (&self.cells[index], 1 - index as u64);
                 assert!(len <= self.max_packet, "a packet of {len} bytes");
+                let (a, b) = head.split_at(8);
+                let [a, b] = [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
                 // SAFETY: as long as a cell, which belongs to this end. The blocks are valid by the contract.
                 let store = || unsafe { cell.memory.store_packet(cell.at, header, body, copy::store) };
                 let sent = if self.owns_reply_line.replace(false) {
                     store();
-                    self.reply([len as u64, name], NAMES_CELL);
+                    self.reply([len as u64, name, a, b], NAMES_CELL);
                     true
                 } else {
-                    self.outgoing.push_in_cell(len, number, name, store)
+                    self.outgoing.push_in_cell(len, number, [name, a, b], store)
                 };
                 cell.is_own.set(!sent);
                 sent
@@ -184,7 +191,8 @@ impl<M: Memory + Clone> Channel<M> {
     }
 
     /// Receives the next packet into `packet`, private memory for at least a short packet and the ring's longest
-    /// packet. A packet of `long` bytes or more stays in the ring until [`take_long`](Self::take_long).
+    /// packet. A packet of `long` bytes or more stays in the ring until [`take_long`](Self::take_long); of a packet in a
+    /// cell only the first [`CELL_HEAD`] bytes are received.
     #[inline(always)]
     pub(super) fn pop(&self, packet: &mut [u8], long: usize) -> Popped {
         match self.pop_reply(packet) {
@@ -212,15 +220,15 @@ impl<M: Memory + Clone> Channel<M> {
     /// Whether a packet of `len` bytes may be in this cell, as its sender claims.
     fn is_valid_cell(&self, len: usize, cell: u64) -> bool {
         let cell = usize::try_from(cell).ok().and_then(|cell| self.cells.get(cell));
-        len <= self.max_packet && cell.is_some_and(|cell| !cell.is_own.get())
+        (CELL_HEAD..=self.max_packet).contains(&len) && cell.is_some_and(|cell| !cell.is_own.get())
     }
 
-    /// Memory and offset of a packet of `len` bytes that was found in the cell. Its bytes stay until
-    /// [`own_cell`](Self::own_cell).
+    /// Memory and offset of a packet of `len` bytes that was found in the cell, behind its first [`CELL_HEAD`] bytes. They
+    /// stay until [`own_cell`](Self::own_cell).
     #[inline]
     pub(super) fn cell(&self, len: usize, cell: u64) -> (&M, usize) {
         let SharedCell { memory, at, .. } = &self.cells[cell as usize];
-        for line in (at - CELL_START..at + len).step_by(LINE) {
+        for line in (*at..at + len - CELL_HEAD).step_by(LINE) {
             fetch_to_write(std::ptr::from_ref(memory.word(line)).cast());
         }
         (memory, *at)
@@ -242,7 +250,7 @@ impl<M: Memory + Clone> Channel<M> {
         }
         let len = (marker & LENGTH) as usize;
         if len > SHORT {
-            return self.pop_cell_of_reply(marker);
+            return self.pop_cell_of_reply(marker, packet);
         }
         for (bytes, place) in packet.as_chunks_mut().0.iter_mut().zip(&self.reply_line[1..=SHORT_WORDS]) {
             // Relaxed: ordered by the marker.
@@ -255,9 +263,10 @@ impl<M: Memory + Clone> Channel<M> {
 
     /// Receives the next packet, which is in a cell that the reply line with this marker names.
     #[inline(never)]
-    fn pop_cell_of_reply(&self, marker: u64) -> Popped {
+    fn pop_cell_of_reply(&self, marker: u64, packet: &mut [u8]) -> Popped {
         // Relaxed: ordered by the marker.
-        let [len, cell] = [1, 2].map(|word| self.reply_line[word].load(Ordering::Relaxed));
+        let [len, cell, head @ ..] = [1, 2, 3, 4].map(|word| self.reply_line[word].load(Ordering::Relaxed));
+        packet[..CELL_HEAD].as_chunks_mut().0.copy_from_slice(&head.map(u64::to_le_bytes));
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         if marker & LENGTH != NAMES_CELL || !self.is_valid_cell(len, cell) {
             return Popped::Malformed(marker);
@@ -315,7 +324,7 @@ mod tests {
             Popped::InCell(len, cell) => {
                 let (memory, at) = channel.cell(len, cell);
                 // SAFETY: the sender has written the packet.
-                unsafe { memory.load_packet(at, &mut packet[..len]) };
+                unsafe { memory.load_packet(at, &mut packet[CELL_HEAD..len]) };
                 channel.own_cell(cell);
                 Popped::Packet(len)
             }
@@ -340,7 +349,7 @@ mod tests {
                 let (channel, _) = &sides[me];
                 let body = [Block::of(tail.as_ptr(), tail.len())];
                 let held = channel.owns_reply_line.get();
-                let in_cell = len > SHORT && channel.cells.iter().any(|cell| cell.is_own.get());
+                let in_cell = len / 3 >= CELL_HEAD && channel.cells.iter().any(|cell| cell.is_own.get());
                 // SAFETY: live slices, one sender per direction.
                 if unsafe { channel.push(head, &body, len) } {
                     replies += u32::from(held && !channel.owns_reply_line.get());

@@ -25,9 +25,7 @@ use crate::memory::segment::page_up;
 pub(super) const LINE: usize = 64;
 /// Maximum length in bytes of a message that is sent through the ring, if the ring does not set a lower limit.
 pub(super) const EAGER: usize = 16 << 10;
-/// Offset of a packet in its cell: the data of a message, which follows two words of headers, begins with a line.
-pub(super) const CELL_START: usize = LINE - 16;
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside6");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside7");
 pub(super) const IDENTITY: usize = 8;
 pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;
@@ -92,7 +90,7 @@ impl Layout {
 
     /// Offset of the cell that this rank shares with `peer` in this rank's segment.
     pub(super) fn cell(&self, peer: usize) -> usize {
-        self.ring(self.ranks) + peer * (CELL_START + self.max_packet()).next_multiple_of(LINE)
+        self.ring(self.ranks) + peer * self.max_packet().next_multiple_of(LINE)
     }
 
     pub(super) fn service(&self) -> target::Layout {

@@ -65,7 +65,7 @@ use crate::processes::{self, Process};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Stats};
 use arena::{Arena, ImportedSlots};
-use channel::{Channel, SHORT};
+use channel::{CELL_HEAD, Channel, SHORT};
 use extents::Extents;
 use imports::{Import, OwnedRegion};
 use lend::BufferUses;
@@ -397,17 +397,17 @@ unsafe impl Device for ShmDevice {
                         sink(Event::Packet { source: rank, bytes: &packet[..len] });
                     }
                     found @ (Popped::Long(len) | Popped::InCell(len, _)) => {
-                        let at = match found {
+                        let (at, received) = match found {
                             Popped::InCell(_, cell) => {
                                 let (memory, at) = channel.cell(len, cell);
-                                memory.at(at)
+                                (memory.at(at), CELL_HEAD)
                             }
-                            _ => self.own().at(channel.take_long(len)),
+                            _ => (self.own().at(channel.take_long(len)), 0),
                         };
                         // SAFETY: inside the ring or the cell, in a segment that stays mapped as long as the device
                         // lives. The sender writes there only by the functions of `copy`, and a correct sender only
                         // after the slots were released or the cell was returned.
-                        let packet = unsafe { Unread::new(at, len, &mut packet) };
+                        let packet = unsafe { Unread::new(at, len, received, &mut packet) };
                         sink(Event::LongPacket { source: rank, packet });
                         match found {
                             Popped::InCell(_, cell) => channel.own_cell(cell),

@@ -31,7 +31,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::channel::SHORT;
+use super::channel::{CELL_HEAD, SHORT};
 use super::layout::LINE;
 use crate::device::{Block, ShortPacket};
 use crate::memory::copy;
@@ -44,7 +44,7 @@ const SLOT_WORDS: usize = SLOT / 8;
 const MARKER: usize = 8;
 pub(super) const READY: u64 = 1 << 63;
 const PAD: u64 = 1 << 62;
-/// Both bits together mark a packet whose bytes are in a cell; the next word names the cell.
+/// Both bits together mark a packet in a cell; the next word names the cell, and the packet's first bytes follow.
 const IN_CELL: u64 = READY | PAD;
 /// The marker has the length in the lower bits and the packet number in the upper bits.
 const NUMBER_SHIFT: u32 = 22;
@@ -70,7 +70,7 @@ pub(super) enum Popped {
     Packet(usize),
     /// A long packet, which stays in the ring until it is taken.
     Long(usize),
-    /// A packet of this length in a cell; its slot in the ring was consumed.
+    /// A packet of this length in a cell; its slot in the ring was consumed, and its first bytes were received.
     InCell(usize, u64),
     /// A packet with another number than the expected one.
     Later,
@@ -155,13 +155,16 @@ impl<M: Memory> Ring<M> {
         })
     }
 
-    /// Appends packet `number` of `len` bytes in `cell`, into which `store` writes it; `false` if the ring is full.
+    /// Appends packet `number` of `len` bytes in a cell, into which `store` writes all but its first bytes; `false` if the
+    /// ring is full. The words are the cell's number and the first bytes.
     #[inline]
-    pub(super) fn push_in_cell(&self, len: usize, number: u64, cell: u64, store: impl FnOnce()) -> bool {
+    pub(super) fn push_in_cell(&self, len: usize, number: u64, words: [u64; 3], store: impl FnOnce()) -> bool {
         self.append(SLOT, self.window, marker(IN_CELL, number, len), |at| {
             store();
-            // Relaxed: ordered by the marker.
-            self.memory.word(at + MARKER).store(cell, Ordering::Relaxed);
+            for (place, word) in self.memory.words::<SLOT_WORDS>(at)[1..].iter().zip(words) {
+                // Relaxed: ordered by the marker.
+                place.store(word, Ordering::Relaxed);
+            }
         })
     }
 
@@ -263,8 +266,13 @@ impl<M: Memory> Ring<M> {
                 if marker & IN_CELL != IN_CELL {
                     return Popped::Malformed(marker);
                 }
-                // Relaxed: ordered by the marker.
-                let cell = self.memory.word(at + MARKER).load(Ordering::Relaxed);
+                let [_, cell, words @ ..] = self.memory.words::<SLOT_WORDS>(at);
+                for (bytes, word) in packet[..CELL_HEAD].as_chunks_mut().0.iter_mut().zip(words) {
+                    // Relaxed: ordered by the marker.
+                    *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+                }
+                // Relaxed: as above.
+                let cell = cell.load(Ordering::Relaxed);
                 self.position.set(position + SLOT as u64);
                 self.release_slots();
                 return Popped::InCell(len, cell);

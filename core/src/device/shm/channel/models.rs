@@ -36,13 +36,13 @@ fn send_long(channel: &Channel<Lines>, value: u64) {
     }
 }
 
-/// The words of a packet that the model keeps: the first two of each half of a line.
+/// A word of a packet that the model keeps: the first two of each half of a line.
 fn word(packet: &[u8]) -> &[u8] {
     if packet.len() == 8 {
         return packet;
     }
     assert_eq!(packet.len(), 8 * LONG);
-    &packet[16..24]
+    &packet[CELL_HEAD..CELL_HEAD + 8]
 }
 
 fn receive(channel: &Channel<Lines>, value: u64) {
@@ -56,7 +56,7 @@ fn receive(channel: &Channel<Lines>, value: u64) {
             Popped::InCell(len, cell) => {
                 let (memory, at) = channel.cell(len, cell);
                 // SAFETY: the sender has written the packet, or the model fails.
-                unsafe { memory.load_packet(at, &mut packet[..len]) };
+                unsafe { memory.load_packet(at, &mut packet[CELL_HEAD..len]) };
                 assert_eq!(word(&packet[..len]), value.to_le_bytes());
                 channel.own_cell(cell);
                 return;
