@@ -16,6 +16,8 @@ pub enum Callback {
     ShortFunction,
     /// The operator of a reduction, or the function of an accumulate.
     Operator,
+    /// A function that gets an entry of a distributed map.
+    MapFunction,
 }
 
 impl Callback {
@@ -29,6 +31,9 @@ impl Callback {
                 ("a short remote function", "register the function with `register`, which allows it to wait")
             }
             Self::Operator => ("an operator", "fetch the operator's data before the call"),
+            Self::MapFunction => {
+                ("a function of a map", "return from it first, with what the call needs as its result")
+            }
         };
         Error::new(ErrorKind::InCallback, operation).cause(format!("{what} is running at this rank")).remedy(remedy)
     }

@@ -127,6 +127,7 @@
 //! | `rpc(rank, f, argument).wait()` | `calls.call(rank, f, argument).wait()?`, or `.await?` |
 //! | `rpc_ff` | [`cast`](crate::calls::Calls::cast) |
 //! | `view<T>` as an argument | [`call_with`](crate::calls::Calls::call_with) |
+//! | a map of `dist_object<std::unordered_map>` | [`dist::Map`](crate::dist::Map) |
 //! | `dist_object<T>`, `fetch` | [`calls::Dist`](crate::calls::Dist) |
 //! | `rput`, `rget`, futures | [`put_nbi`](crate::Symmetric::put_nbi), [`get_nbi`](crate::Symmetric::get_nbi) |
 //! | `atomic_domain` | [`atomic`](crate::Symmetric::atomic) |

@@ -28,6 +28,7 @@
 //! | memory that comes and goes | [`DynamicWindow`] | none; complete on return |
 //! | arrays with global indices | [`GlobalArray`] | none; `sync` |
 //! | many small updates, gets or records, in blocks | [`aggregate`] | `finish`, `flush`; `advance` |
+//! | keys and values at the ranks that the keys' hashes give | [`dist::Map`] | none; `finish` of updates in blocks |
 //! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
 //!
@@ -61,6 +62,7 @@ mod assert;
 mod async_epoch;
 pub mod calls;
 pub mod collectives;
+pub mod dist;
 mod dynamic_window;
 mod elements;
 mod epoch;

@@ -12,6 +12,7 @@ use farside_harness::{Marked, itself, signal};
 use farside_rma::aggregate::{Conveyor, Options};
 use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
+use farside_rma::dist::Map;
 use farside_rma::prelude::*;
 use farside_rma::raw::{self, RawWindow};
 
@@ -43,6 +44,8 @@ const PHASES: &[&str] = &[
     "global-array",
     "conveyor",
     "updates",
+    "map",
+    "map-inserts",
     "free",
     "finalize",
 ];
@@ -271,6 +274,24 @@ fn rank(phase: &str) -> Result<()> {
             }
             die(me);
             sums.finish()
+        }
+        "map" => {
+            let mut map = Map::<u64, String>::new(&team)?;
+            map.extend((0..100).map(|key| (key, "value".to_owned())))?;
+            die(me);
+            loop {
+                map.get_all(&[me as u64, 10, 20, 30])?;
+                map.insert(me as u64, "other".to_owned())?;
+            }
+        }
+        "map-inserts" => {
+            let mut map = Map::<u64, u64>::new(&team)?;
+            let mut inserts = map.inserts()?;
+            for key in 0..10_000 {
+                inserts.add(key, 1)?;
+            }
+            die(me);
+            inserts.finish()
         }
         "free" => {
             let w = Window::<u64>::allocate(&team, 10)?;

@@ -7,6 +7,7 @@ mod calls;
 #[path = "windows/checks/mod.rs"]
 mod checks;
 mod compile;
+mod dist;
 mod global_array;
 mod symmetric;
 mod tagged_messages;

@@ -34,10 +34,12 @@ mod gather;
 mod grid;
 mod receive;
 mod state;
+mod stream;
 mod updates;
 mod wire;
 
 pub use conveyor::{Conveyor, Outbox};
+pub(crate) use stream::Stream;
 pub use updates::{ArrayUpdates, Updates};
 
 /// The memory and the hops of aggregated operations, the same at every rank.

@@ -23,8 +23,8 @@ const FLUSH: u32 = 1 << 31;
 /// Maximum number of buffers that are kept for reuse.
 const MAX_SPARE: usize = 4;
 
-/// Consumes records whose items are for this rank.
-pub(super) type Apply = dyn Fn(&[u8], Lengths) -> Result<()>;
+/// Consumes records of a block from this rank of the team, whose items are for the own rank.
+pub(super) type Apply = dyn Fn(u32, &[u8], Lengths) -> Result<()>;
 
 /// Lengths in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -444,7 +444,7 @@ impl Aggregator {
             }
             let Some(block) = blocks.ready.pop_front() else { break };
             drop(blocks);
-            let flushes = self.consume(apply, &block.bytes)?;
+            let flushes = self.consume(apply, &block)?;
             self.blocks.borrow_mut().consumed += (block.bytes.len() / self.lengths.record) as u64;
             self.retire(&mut self.blocks.borrow_mut(), block)?;
             for (source, number) in flushes {
@@ -455,14 +455,15 @@ impl Aggregator {
     }
 
     /// Applies the items of a block, and returns the flushes among them: their sources and numbers.
-    fn consume(&self, apply: &Apply, records: &[u8]) -> Result<Vec<(u32, u64)>> {
+    fn consume(&self, apply: &Apply, block: &Block) -> Result<Vec<(u32, u64)>> {
+        let (records, sender) = (&block.bytes[..], block.sender().unwrap_or(self.grid.me() as u32));
         let (mut flushes, mut from) = (Vec::new(), 0);
         let Lengths { record, item, .. } = self.lengths;
         if item > 0 {
             for (at, bytes) in records.chunks_exact(record).enumerate().map(|(i, bytes)| (i * record, bytes)) {
                 let source = word(bytes, 4);
                 if source & FLUSH != 0 {
-                    apply(&records[from..at], self.lengths)?;
+                    apply(sender, &records[from..at], self.lengths)?;
                     from = at + record;
                     let source = source & !FLUSH;
                     if (source as usize) < self.grid.ranks() && source as usize != self.grid.me() {
@@ -471,7 +472,7 @@ impl Aggregator {
                 }
             }
         }
-        apply(&records[from..], self.lengths)?;
+        apply(sender, &records[from..], self.lengths)?;
         Ok(flushes)
     }
 

@@ -45,7 +45,7 @@ impl<T: Element> WindowUpdates<T> {
             let code = WindowElement::of::<T>("updates").code().wrapping_add(op as u64);
             let (own, me) = (Rc::clone(raw), raw.team().rank());
             let len = raw.len_at(me)? / size_of::<T>();
-            let apply = move |records: &[u8], lengths: Lengths| apply::<T>(&own, (me, len), op, records, lengths);
+            let apply = move |_, records: &[u8], lengths: Lengths| apply::<T>(&own, (me, len), op, records, lengths);
             updates.blocks =
                 Some(Aggregator::new(raw.team(), options, (INDEX + size_of::<T>(), code), Some(Box::new(apply)))?);
             raw.handles().add();

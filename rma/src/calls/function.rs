@@ -178,6 +178,11 @@ impl<A, R> Function<A, R> {
     pub(super) fn new(calls: u16, number: u16) -> Self {
         Self { calls, number, signature: PhantomData }
     }
+
+    /// The same function, for arguments of another type with the same encoding, such as references.
+    pub(crate) fn given<B>(self) -> Function<B, R> {
+        Function::new(self.calls, self.number)
+    }
 }
 
 impl<A, R> Clone for Function<A, R> {

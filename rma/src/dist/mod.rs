@@ -1,0 +1,23 @@
+//! Collections that are distributed over a team, for irregular programs.
+//!
+//! | you want | take |
+//! |---|---|
+//! | keys and values, each at the rank that its key's hash gives | [`Map`] |
+//!
+//! Keys, values and arguments may have any type that implements serde's `Serialize` and `Deserialize`; they are encoded by
+//! postcard.
+//!
+//! | call of a map | messages |
+//! |---|---|
+//! | `insert`, `get`, `remove`, `update` | one to the owner and its answer, as a [call](crate::calls); none at the owner |
+//! | `get_all` | the same for each key, up to 256 at a time to each owner |
+//! | `inserts`, `updates` | an allgather and a barrier; then blocks, as in [`aggregate`](crate::aggregate), with pieces of 16 bytes of which 15 are those of an item |
+//! | `len`, `is_empty`; `fold`, `reduce` | an allreduce; an allgather |
+//! | `clear` | a barrier |
+//! | `local`, `retain` | none |
+
+mod map;
+mod updates;
+
+pub use map::{Map, Update};
+pub use updates::Updates;
