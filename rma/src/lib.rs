@@ -29,6 +29,7 @@
 //! | arrays with global indices | [`GlobalArray`] | none; `sync` |
 //! | many small updates, gets or records, in blocks | [`aggregate`] | `finish`, `flush`; `advance` |
 //! | keys and values at the ranks that the keys' hashes give | [`dist::Map`] | none; `finish` of updates in blocks |
+//! | elements of all ranks sorted or shuffled | [`dist::Reorder`] | none |
 //! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
 //!
@@ -108,6 +109,7 @@ pub use window::{Exposure, Fences, Window};
 /// The items that programs import.
 pub mod prelude {
     pub use crate::collectives::{Commutative, Ordered};
+    pub use crate::dist::Reorder;
     pub use crate::symmetric::{eq, ge, gt, le, lt, ne};
     pub use crate::{
         ANY_SOURCE, ANY_TAG, Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, Flags, GlobalArray, Job,

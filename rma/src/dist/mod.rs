@@ -3,6 +3,8 @@
 //! | you want | take |
 //! |---|---|
 //! | keys and values, each at the rank that its key's hash gives | [`Map`] |
+//! | elements in order, or in a random order | [`Reorder`]: `team.sort`, `team.shuffle` |
+//! | prefix sums of an array | `prefix`, `prefix_exclusive` of [`Symmetric`](crate::Symmetric::prefix) and [`GlobalArray`](crate::GlobalArray::prefix) |
 //!
 //! Keys, values and arguments may have any type that implements serde's `Serialize` and `Deserialize`; they are encoded by
 //! postcard.
@@ -17,7 +19,11 @@
 //! | `local`, `retain` | none |
 
 mod map;
+mod prefix;
+mod random;
+mod sort;
 mod updates;
 
 pub use map::{Map, Update};
+pub use sort::Reorder;
 pub use updates::Updates;

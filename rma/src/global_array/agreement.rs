@@ -4,7 +4,7 @@
 use farside_core::{Error, ErrorKind, Result, Team, coll};
 
 /// Exchanges bytes between all ranks; fails at every rank if some rank is not `ready` for the call. One allgather.
-pub(super) fn agree(team: &Team, operation: &'static str, ready: bool, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn agree(team: &Team, operation: &'static str, ready: bool, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
     let all = coll::allgather(team, &[&[u8::from(ready)], bytes].concat())?;
     match all.iter().position(|one| one.first() != Some(&1)) {
         None => Ok(all.into_iter().map(|mut one| one.split_off(1)).collect()),

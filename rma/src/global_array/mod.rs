@@ -35,7 +35,7 @@
 //! .unwrap();
 //! ```
 
-mod agreement;
+pub(crate) mod agreement;
 mod distribution;
 mod exchange;
 mod falls;

@@ -1,6 +1,7 @@
 //! Distributed collections: results equal those of a serial model over several devices; messages are counted; errors.
 
 mod map;
+mod order;
 
 use farside_rma::aggregate::Options;
 use farside_rma::prelude::*;
