@@ -204,6 +204,7 @@
 //! | `A[i]`, `A[3..5, ..]` | [`get_element`](crate::GlobalArray::get_element); [`get`](crate::GlobalArray::get), [`put`](crate::GlobalArray::put) of a section |
 //! | `forall a in A` | [`for_each`](crate::GlobalArray::for_each), [`map`](crate::GlobalArray::map): each rank takes its own elements |
 //! | `+ reduce A` | [`reduce`](crate::GlobalArray::reduce) |
+//! | `DistributedBag`, `DistributedMap` | [`dist::Queue`](crate::dist::Queue), [`dist::Map`](crate::dist::Map) |
 //! | `+ scan A`, `sort(A)`, `shuffle(A)` | [`prefix`](crate::GlobalArray::prefix), [`sort`](crate::dist::Reorder::sort), [`shuffle`](crate::dist::Reorder::shuffle) |
 //! | `A.localSubdomain()`, `A[i].locale` | [`owned`](crate::GlobalArray::owned), [`locate`](crate::GlobalArray::locate) |
 //! | `A[i].fetchAdd(1)` of an array of atomics | [`fetch_and_op`](crate::GlobalArray::fetch_and_op) |

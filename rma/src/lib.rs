@@ -29,6 +29,7 @@
 //! | arrays with global indices | [`GlobalArray`] | none; `sync` |
 //! | many small updates, gets or records, in blocks | [`aggregate`] | `finish`, `flush`; `advance` |
 //! | keys and values at the ranks that the keys' hashes give | [`dist::Map`] | none; `finish` of updates in blocks |
+//! | items that any rank may work on, and that make others | [`dist::Queue`] | `next` |
 //! | elements of all ranks sorted or shuffled | [`dist::Reorder`] | none |
 //! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |

@@ -12,7 +12,7 @@ use farside_harness::{Marked, itself, signal};
 use farside_rma::aggregate::{Conveyor, Options};
 use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll;
-use farside_rma::dist::Map;
+use farside_rma::dist::{Map, Queue};
 use farside_rma::prelude::*;
 use farside_rma::raw::{self, RawWindow};
 
@@ -46,6 +46,7 @@ const PHASES: &[&str] = &[
     "updates",
     "map",
     "map-inserts",
+    "queue",
     "free",
     "finalize",
 ];
@@ -292,6 +293,19 @@ fn rank(phase: &str) -> Result<()> {
             }
             die(me);
             inserts.finish()
+        }
+        // The victim has items, or works on one.
+        "queue" => {
+            let mut queue = Queue::<u64>::new(&team)?;
+            for item in 0..100 {
+                queue.push(item)?;
+            }
+            while let Some(item) = queue.next()? {
+                if item == 50 {
+                    die(me);
+                }
+            }
+            Ok(())
         }
         "free" => {
             let w = Window::<u64>::allocate(&team, 10)?;

@@ -7,13 +7,14 @@
 
 use farside_core::Result;
 
-use super::grid::Grid;
 use super::state::Aggregator;
 use super::wire::Kind;
 
-/// The state of the current round.
+/// The state of a rank in the rounds.
 #[derive(Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
+    me: usize,
+    ranks: usize,
     /// The children that have reported, a bit each, and the sums of their subtrees.
     reported: u8,
     sums: [u64; 2],
@@ -24,20 +25,30 @@ pub(super) struct Tree {
     /// The sums of the previous round, at the root.
     before: Option<[u64; 2]>,
     /// Whether all items of the phase have been consumed.
-    pub(super) finished: bool,
+    pub(crate) finished: bool,
 }
 
-fn children(grid: &Grid) -> impl Iterator<Item = usize> {
-    [2 * grid.me() + 1, 2 * grid.me() + 2].into_iter().filter({
-        let ranks = grid.ranks();
-        move |child| *child < ranks
-    })
+/// What a rank sends in a round.
+pub(crate) enum Step {
+    /// The sums of its subtree, to its parent.
+    Report(usize, [u64; 2]),
+    /// To its children: whether all items of the phase have been consumed.
+    Verdict(bool),
 }
 
 impl Tree {
+    pub(crate) fn new(me: usize, ranks: usize) -> Self {
+        Self { me, ranks, ..Self::default() }
+    }
+
+    pub(crate) fn children(&self) -> impl Iterator<Item = usize> + use<> {
+        let ranks = self.ranks;
+        [2 * self.me + 1, 2 * self.me + 2].into_iter().filter(move |child| *child < ranks)
+    }
+
     /// Takes the report of a child; `false` if it cannot be one.
-    pub(super) fn reported(&mut self, grid: &Grid, sender: u32, sums: [u64; 2]) -> bool {
-        let Some(child) = children(grid).position(|child| child == sender as usize) else { return false };
+    pub(crate) fn reported(&mut self, sender: usize, sums: [u64; 2]) -> bool {
+        let Some(child) = self.children().position(|child| child == sender) else { return false };
         let is_first = self.reported & 1 << child == 0;
         self.reported |= 1 << child;
         self.sums = [0, 1].map(|i| self.sums[i].wrapping_add(sums[i]));
@@ -45,13 +56,34 @@ impl Tree {
     }
 
     /// Takes the parent's answer; `false` if it cannot be one.
-    pub(super) fn decided(&mut self, grid: &Grid, sender: u32, finished: u64) -> bool {
-        let is_next = self.has_reported && self.decided.is_none() && grid.me() > 0;
-        if !is_next || sender as usize != (grid.me() - 1) / 2 {
+    pub(crate) fn decided(&mut self, sender: usize, finished: bool) -> bool {
+        let is_next = self.has_reported && self.decided.is_none() && self.me > 0;
+        if !is_next || sender != (self.me - 1) / 2 {
             return false;
         }
-        self.decided = Some(finished != 0);
+        self.decided = Some(finished);
         true
+    }
+
+    /// The next step of a rank that has pushed and consumed `own` numbers of items, and reports only while it is idle.
+    pub(crate) fn step(&mut self, is_idle: bool, own: [u64; 2]) -> Option<Step> {
+        if self.decided.is_none() {
+            let all = self.reported.count_ones() as usize == self.children().count();
+            if !is_idle || self.has_reported || !all {
+                return None;
+            }
+            let sums = [0, 1].map(|i| self.sums[i].wrapping_add(own[i]));
+            self.has_reported = true;
+            if self.me > 0 {
+                return Some(Step::Report((self.me - 1) / 2, sums));
+            }
+            self.decided = Some(sums[0] == sums[1] && self.before == Some(sums));
+            self.before = Some(sums);
+        }
+        let finished = self.decided.take()?;
+        let before = self.before.filter(|_| !finished);
+        *self = Self { before, finished, ..Self::new(self.me, self.ranks) };
+        Some(Step::Verdict(finished))
     }
 }
 
@@ -60,30 +92,19 @@ impl Aggregator {
     pub(super) fn report(&self) -> Result<()> {
         loop {
             let blocks = &mut *self.blocks.borrow_mut();
-            if blocks.tree.decided.is_none() {
-                let is_idle = blocks.closing && !blocks.tree.has_reported && blocks.is_idle();
-                if !is_idle || blocks.tree.reported.count_ones() as usize != children(&self.grid).count() {
-                    return Ok(());
+            let is_idle = blocks.closing && blocks.is_idle();
+            match blocks.tree.step(is_idle, [blocks.pushed, blocks.consumed]) {
+                None => return Ok(()),
+                Some(Step::Report(parent, sums)) => return self.send(parent, self.header(Kind::Report, sums)),
+                Some(Step::Verdict(finished)) => {
+                    for child in blocks.tree.children() {
+                        self.send(child, self.header(Kind::Verdict, [u64::from(finished), 0]))?;
+                    }
+                    if finished {
+                        (blocks.closing, blocks.leaving) = (false, false);
+                        blocks.phase = blocks.phase.wrapping_add(1);
+                    }
                 }
-                let tree = &mut blocks.tree;
-                let own = [blocks.pushed, blocks.consumed];
-                let sums = [0, 1].map(|i| tree.sums[i].wrapping_add(own[i]));
-                tree.has_reported = true;
-                if self.grid.me() > 0 {
-                    return self.send((self.grid.me() - 1) / 2, self.header(Kind::Report, sums));
-                }
-                tree.decided = Some(sums[0] == sums[1] && tree.before == Some(sums));
-                tree.before = Some(sums);
-            }
-            let Some(finished) = blocks.tree.decided.take() else { return Ok(()) };
-            for child in children(&self.grid) {
-                self.send(child, self.header(Kind::Verdict, [u64::from(finished), 0]))?;
-            }
-            let before = blocks.tree.before.filter(|_| !finished);
-            blocks.tree = Tree { before, finished, ..Tree::default() };
-            if finished {
-                (blocks.closing, blocks.leaving) = (false, false);
-                blocks.phase = blocks.phase.wrapping_add(1);
             }
         }
     }

@@ -39,6 +39,7 @@ mod updates;
 mod wire;
 
 pub use conveyor::{Conveyor, Outbox};
+pub(crate) use finish::{Step, Tree};
 pub(crate) use stream::Stream;
 pub use updates::{ArrayUpdates, Updates};
 

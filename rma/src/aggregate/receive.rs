@@ -80,8 +80,8 @@ impl Aggregator {
                     .flatten();
                 number.is_some_and(|number| blocks.was_consumed(number))
             }
-            Kind::Report => blocks.tree.reported(&self.grid, sender, words),
-            Kind::Verdict => blocks.tree.decided(&self.grid, sender, words[0]),
+            Kind::Report => blocks.tree.reported(sender as usize, words),
+            Kind::Verdict => blocks.tree.decided(sender as usize, words[0] != 0),
             Kind::Flushed => {
                 self.flushed.set(words[0]);
                 true

@@ -253,6 +253,7 @@ impl Aggregator {
             }
         };
         let channels = std::iter::repeat_with(Channel::default).take(grid.channels()).collect();
+        let tree = Tree::new(grid.me(), grid.ranks());
         let shared = Rc::new(Self {
             team: team.clone(),
             listening,
@@ -260,7 +261,7 @@ impl Aggregator {
             grid,
             lengths,
             apply,
-            blocks: RefCell::new(Blocks { channels, ..Blocks::default() }),
+            blocks: RefCell::new(Blocks { channels, tree, ..Blocks::default() }),
             turning: Cell::new(false),
             has_ended: Cell::new(false),
             has_departed: Cell::new(false),

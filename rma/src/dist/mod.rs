@@ -3,6 +3,7 @@
 //! | you want | take |
 //! |---|---|
 //! | keys and values, each at the rank that its key's hash gives | [`Map`] |
+//! | items that make further items, worked on by any rank | [`Queue`] |
 //! | elements in order, or in a random order | [`Reorder`]: `team.sort`, `team.shuffle` |
 //! | prefix sums of an array | `prefix`, `prefix_exclusive` of [`Symmetric`](crate::Symmetric::prefix) and [`GlobalArray`](crate::GlobalArray::prefix) |
 //!
@@ -17,13 +18,20 @@
 //! | `len`, `is_empty`; `fold`, `reduce` | an allreduce; an allgather |
 //! | `clear` | a barrier |
 //! | `local`, `retain` | none |
+//!
+//! | call of a queue | messages |
+//! |---|---|
+//! | `push`, `next` | one for each other rank that waits for items of this one |
+//! | `next` without items | at most ⌈log2 P⌉, and two in each round that detects the end |
 
 mod map;
 mod prefix;
+mod queue;
 mod random;
 mod sort;
 mod updates;
 
 pub use map::{Map, Update};
+pub use queue::Queue;
 pub use sort::Reorder;
 pub use updates::Updates;

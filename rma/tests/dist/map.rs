@@ -192,7 +192,7 @@ fn whole_map_is_folded_counted_and_cleared() {
 
 /// A value whose encoding is refused by the rank that gets it.
 #[derive(Clone, Debug, Serialize)]
-struct Unreadable(u8);
+pub(super) struct Unreadable(pub(super) u8);
 
 impl<'de> Deserialize<'de> for Unreadable {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {

@@ -2,6 +2,7 @@
 
 mod map;
 mod order;
+mod queue;
 
 use farside_rma::aggregate::Options;
 use farside_rma::prelude::*;
