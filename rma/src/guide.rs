@@ -12,7 +12,8 @@
 //! | `shmem_put_nbi` | [`put_nbi`](crate::Symmetric::put_nbi): the buffer goes in and comes back |
 //! | `shmem_iput` | [`put_strided`](crate::Symmetric::put_strided), [`put_indexed`](crate::Symmetric::put_indexed) |
 //! | `shmem_atomic_fetch_add(&x, 1, pe)` | `x.atomic(rank, 0)?.fetch_add(1)?` |
-//! | `shmem_put_signal`, `shmem_signal_wait_until` | [`put_notify`](crate::Symmetric::put_notify), [`wait_until`](crate::Flags::wait_until) |
+//! | `shmem_put_signal`, `shmem_signal_wait_until` | [`put_notify`](crate::Symmetric::put_notify), [`put_notify_add`](crate::Symmetric::put_notify_add), [`wait_until`](crate::Flags::wait_until) |
+//! | `shmem_wait_until_any`, `_some`, `_all` | [`wait_any`](crate::Flags::wait_any), [`wait_some`](crate::Flags::wait_some), [`wait_all`](crate::Flags::wait_all) |
 //! | `shmem_quiet`, `shmem_fence`, `shmem_barrier` | `quiet`, `fence`, `barrier` |
 //! | `shmem_ctx_create` | [`symmetric::Context`](crate::symmetric::Context) |
 //! | `shmem_team_split_strided`, `shmem_team_split_2d` | [`subteam`](crate::Team::subteam), [`split`](crate::Team::split) |

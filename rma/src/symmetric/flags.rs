@@ -307,6 +307,44 @@ impl Flags {
         })
     }
 
+    /// Waits until any flag of a range meets the condition, and returns the indices of all that do then, in order.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let flags = Flags::allocate(&team, 3)?;
+    ///     flags.set(0, team.rank(), 1)?;
+    ///     let mut left = if team.rank() == 0 { 3 } else { 0 };
+    ///     while left > 0 {
+    ///         for from in flags.wait_some(0..3, eq(1))? {
+    ///             flags.reset(from, 0)?;
+    ///             left -= 1;
+    ///         }
+    ///     }
+    ///     flags.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`wait_any`](Self::wait_any).
+    #[track_caller]
+    pub fn wait_some(&self, range: Range<usize>, condition: Condition) -> Result<Vec<usize>> {
+        located(|| {
+            let first = self.wait_any(range.clone(), condition)?;
+            let words = self.words(&(first..range.end))?;
+            // Acquire: pairs with the Release of `set`.
+            let rest = words.iter().skip(1).map(|word| condition.holds(word.load(Ordering::Acquire)));
+            Ok((first..range.end)
+                .zip(std::iter::once(true).chain(rest))
+                .filter(|(_, holds)| *holds)
+                .map(|(at, _)| at)
+                .collect())
+        })
+    }
+
     /// Waits until all flags of a range have met the condition at some time.
     ///
     /// ```

@@ -11,6 +11,7 @@
 //! | `atomic(..).fetch_add`, `swap`, ... | none: an atomic | atomic and its answer | on return |
 //! | `atomic(..).add`, `set`, ... | none: an atomic | atomic | with `quiet` |
 //! | `put_notify` | none: a copy and a store | write, signal | on return; the flag is set after the data |
+//! | `put_notify_add` | none: a copy and an atomic | write, accumulate | the same |
 //! | `quiet` | none | none; waits for answers | |
 //! | `fence` | none | none; waits for answers | |
 //! | `barrier` | ⌈log2 P⌉ signals | ⌈log2 P⌉ signals | |
@@ -18,6 +19,7 @@
 pub(crate) mod atomic;
 mod context;
 mod flags;
+mod notify;
 mod selected;
 mod shared_flags;
 
@@ -336,78 +338,6 @@ impl<T: Pod> Symmetric<T> {
         located(|| {
             let note = Context::note(context, &self.raw, rank);
             Pending::start(&self.raw, transfer, buffer, (rank, bytes::<T>(at)?), note)
-        })
-    }
-
-    /// Puts `from` to `rank` at element `at`, and then sets flag `index` of that rank to `value`: a rank that sees the
-    /// value sees the data. `from` may be reused on return. Two messages; a copy and a store if memory is mapped.
-    ///
-    /// ```
-    /// use farside_rma::prelude::*;
-    ///
-    /// Job::threads(2, |job| {
-    ///     let team = job.world()?;
-    ///     let (halo, flags) = (Symmetric::<f64>::allocate(&team, 8)?, Flags::allocate(&team, 1)?);
-    ///     halo.put_notify(&[0.5; 8], 1 - team.rank(), 0, &flags, 0, 1)?;
-    ///     flags.wait_until(0, ge(1))?;
-    ///     assert_eq!(halo.local().to_vec()?, [0.5; 8]);
-    ///     flags.free()?;
-    ///     halo.free()
-    /// })?;
-    /// # Ok::<(), farside_rma::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`put`](Self::put); `BadArgument` for flags of another team.
-    #[inline]
-    #[track_caller]
-    pub fn put_notify(
-        &self,
-        from: &[T],
-        rank: usize,
-        at: usize,
-        flags: &Flags,
-        index: usize,
-        value: u64,
-    ) -> Result<()> {
-        flags.check_team(self.team()).located()?;
-        flags.check(rank, index).located()?;
-        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
-        // SAFETY: `from` is valid during the call, and `blocking` completes or abandons the operation.
-        unsafe {
-            if !self.raw().job().store_order().refuses() && self.raw().try_put(data, len, rank, offset) {
-                return flags.set(rank, index, value);
-            }
-            // Two requests: a notification that is part of a request has one writer, and its values grow, but a flag
-            // takes any value of any rank.
-            let put = |raw: &RawWindow| {
-                raw.put(data, len, rank, offset)?;
-                flags.set(rank, index, value)
-            };
-            self.raw().blocking(rank, put).located()
-        }
-    }
-
-    /// Starts a [`put_notify`](Self::put_notify) of a buffer, which the handle returns.
-    ///
-    /// # Errors
-    /// Those of [`put_notify`](Self::put_notify); the buffer is then dropped.
-    #[track_caller]
-    pub fn put_notify_nbi<B: Buffer<T>>(
-        &self,
-        from: B,
-        rank: usize,
-        at: usize,
-        flags: &Flags,
-        index: usize,
-        value: u64,
-    ) -> Result<Pending<B>> {
-        located(|| {
-            flags.check_team(self.team())?;
-            flags.check(rank, index)?;
-            let put = self.put_nbi(from, rank, at)?;
-            flags.set(rank, index, value)?;
-            Ok(put)
         })
     }
 

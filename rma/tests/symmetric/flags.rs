@@ -110,3 +110,51 @@ fn flags_and_buffers_are_awaited_together() {
         data.free()
     });
 }
+
+/// All ranks notify by one flag: the sum says that the data of all are there.
+#[test]
+fn data_of_all_is_there_when_the_sum_is_seen() {
+    everywhere(&[2, 4], |team, _| {
+        let (p, me) = (team.size(), team.rank());
+        let rounds = if verbs() && quick() { 10 } else { 60 };
+        let (data, flags) = (Symmetric::<u64>::allocate(team, 300 * p)?, Flags::allocate(team, 2)?);
+        for round in 1..=rounds {
+            let len = [1, 9, 300][round as usize % 3];
+            data.put_notify_add(&vec![round * 100 + me as u64; len], 0, 300 * me, &flags, 0, 3)?;
+            if me == 0 {
+                flags.wait_until(0, eq(3 * round * p as u64))?;
+                for rank in 0..p {
+                    let mut got = vec![0; len];
+                    data.local().read(300 * rank, &mut got)?;
+                    assert!(got.iter().all(|x| *x == round * 100 + rank as u64), "round {round}: {got:?}");
+                }
+                (0..p).try_for_each(|rank| flags.set(rank, 1, round))?;
+            }
+            flags.wait_until(1, ge(round))?;
+        }
+        data.quiet()?;
+        data.free()?;
+        flags.free()
+    });
+}
+
+#[test]
+fn some_are_all_that_meet_the_condition() {
+    everywhere(&[3], |team, _| {
+        let flags = Flags::allocate(team, 5)?;
+        if team.rank() == 0 {
+            [4, 1, 2].into_iter().try_for_each(|at| flags.set(1, at, at as u64))?;
+        }
+        team.barrier()?;
+        if team.rank() == 1 {
+            flags.wait_all(1..3, ne(0))?;
+            flags.wait_until(4, eq(4))?;
+            assert_eq!(flags.wait_some(0..5, ne(0))?, [1, 2, 4]);
+            assert_eq!(flags.wait_some(2..4, ge(2))?, [2]);
+            assert_eq!(flags.wait_some(3..3, ge(2)).unwrap_err().kind(), ErrorKind::BadArgument);
+            assert_eq!(flags.wait_some(0..6, ge(2)).unwrap_err().kind(), ErrorKind::OutOfRange);
+        }
+        team.barrier()?;
+        flags.free()
+    });
+}
