@@ -158,7 +158,7 @@ fn halo_3d_every_synchronization_and_scheme() {
 /// Programs that compare their results with those of a serial run.
 #[test]
 fn symmetric_memory_arrays_and_calls_same_as_one_rank() {
-    let examples: [(&str, &[&str]); 9] = [
+    let examples: [(&str, &[&str]); 16] = [
         ("fft_tasks", &[]),
         ("histogram", &["--numbers", "3000", "--bins", "17"]),
         ("index_gather", &["--indices", "3000", "--elements", "17"]),
@@ -168,6 +168,13 @@ fn symmetric_memory_arrays_and_calls_same_as_one_rank() {
         ("sparse_matrix", &["--rows", "203"]),
         ("graph_search", &["--vertices", "403"]),
         ("n_body", &["--bodies", "7"]),
+        ("shortest_paths", &["--vertices", "403"]),
+        ("graph500", &["--scale", "7"]),
+        ("triangles", &["--vertices", "301"]),
+        ("hash_map", &["--keys", "1001"]),
+        ("sample_sort", &["--numbers", "2003", "--different", "500"]),
+        ("sparse_transpose", &["--rows", "203"]),
+        ("topological_sort", &["--rows", "203"]),
     ];
     for ranks in ranks().iter().copied() {
         for (example, arguments) in examples {
