@@ -79,6 +79,10 @@ need_verbs() {
 # What depends on gfortran is left out without it; as root it is installed if it can be.
 want_fortran() { [ "$(id -u)" != 0 ] || [ -n "${FARSIDE_FC:-}" ] || (need gfortran gfortran) || true; }
 
+# What runs over libfabric is left out without it; as root it is installed if it can be.
+has_libfabric() { ldconfig -p | grep -q 'libfabric\.so\.1'; }
+want_libfabric() { [ "$(id -u)" != 0 ] || (need has_libfabric libfabric1) || true; }
+
 need_cargo() {
     command -v cargo >/dev/null 2>&1 || {
         [ -x "$HOME/.cargo/bin/cargo" ] && export PATH="$HOME/.cargo/bin:$PATH"

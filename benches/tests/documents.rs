@@ -13,7 +13,7 @@ const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The documents, and the minimum number of command blocks in each. A later document may use files that an earlier one
 /// has installed.
-const DOCUMENTS: [(&str, usize); 22] = [
+const DOCUMENTS: [(&str, usize); 23] = [
     ("README.md", 4),
     ("ARCHITECTURE.md", 0),
     ("mpi-compat/README.md", 1),
@@ -28,6 +28,7 @@ const DOCUMENTS: [(&str, usize); 22] = [
     ("core/docs/bill.md", 2),
     ("core/docs/adapters.md", 1),
     ("core/docs/tcp.md", 1),
+    ("core/docs/ofi.md", 1),
     ("core/docs/nodes.md", 1),
     ("core/docs/routes.md", 1),
     ("core/docs/selection.md", 1),

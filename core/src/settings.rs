@@ -60,6 +60,8 @@ pub enum DeviceChoice {
     Route,
     /// TCP connections, also between ranks of one node.
     Tcp,
+    /// A network by libfabric, also between ranks of one node.
+    Ofi,
     /// A simulated network, for programs that start by `Job::run`.
     Sim,
 }
@@ -285,11 +287,11 @@ settings! {
         "How ranks of one node access window memory that the runtime did not allocate: remap moves whole pages onto a shared mapping, vm uses process_vm_readv and process_vm_writev, ring copies through a bounce buffer; auto is the first of these that works.";
     buffer_cache: usize = "FARSIDE_BUFFER_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
         "Maximum number of bytes of the program's buffers that stay prepared for later operations with the same buffer: moved onto shared memory, which ranks of the same node map, or registered with an HCA; 0 prepares no buffers.";
-    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route, tcp, sim",
-        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), "tcp" => Some(DeviceChoice::Tcp), "sim" => Some(DeviceChoice::Sim), _ => None },
-        "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; tcp by TCP connections, within a node too; route by several devices in one job, those of FARSIDE_DEVICES; auto is shm if all ranks are on one node, verbs if no two are, else route, with tcp instead of verbs where ranks have no HCA. sim runs a Rust program that starts by `Job::run` as all ranks of a simulation in one process.";
-    devices: Option<DeviceLists> = "FARSIDE_DEVICES", "auto", "auto, or a list of shm, verbs, verbs:NAME[:PORT], tcp, tcp:INTERFACE with commas, each as it is or with @ and sizes (small, medium, large, with + between them); lists with ; between them (rank r takes list r modulo their number)", DeviceLists::parse,
-        "Devices of a job with several, best first; auto is shm, and between nodes verbs, or tcp where ranks have no HCA. Two ranks use the first device that both have: shm if they are on one node, and the nth verbs or tcp device of one is connected to the nth of the other. A device that does not work is left out, as the log says. A device with sizes carries reads and writes of these sizes only: medium is 8192 bytes and more, large 262144 and more. Atomic operations between nodes use the first device that all ranks have.";
+    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route, tcp, ofi, sim",
+        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), "tcp" => Some(DeviceChoice::Tcp), "ofi" => Some(DeviceChoice::Ofi), "sim" => Some(DeviceChoice::Sim), _ => None },
+        "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; tcp by TCP connections, within a node too; ofi by a network of libfabric (FARSIDE_OFI_PROVIDER), within a node too; route by several devices in one job, those of FARSIDE_DEVICES; auto is shm if all ranks are on one node, verbs if no two are, else route, with ofi instead of verbs where ranks have no HCA but a network of the providers that FARSIDE_OFI_PROVIDER=auto takes, and tcp where they have neither. sim runs a Rust program that starts by `Job::run` as all ranks of a simulation in one process.";
+    devices: Option<DeviceLists> = "FARSIDE_DEVICES", "auto", "auto, or a list of shm, verbs, verbs:NAME[:PORT], tcp, tcp:INTERFACE, ofi with commas, each as it is or with @ and sizes (small, medium, large, with + between them); lists with ; between them (rank r takes list r modulo their number)", DeviceLists::parse,
+        "Devices of a job with several, best first; auto is shm, and between nodes verbs, or ofi or tcp where ranks have no HCA, as for FARSIDE_DEVICE. Two ranks use the first device that both have: shm if they are on one node, and the nth verbs or tcp device of one is connected to the nth of the other. A device that does not work is left out, as the log says. A device with sizes carries reads and writes of these sizes only: medium is 8192 bytes and more, large 262144 and more. Atomic operations between nodes use the first device that all ranks have.";
     simulation: String = "FARSIDE_SIM", "ranks=2", "options with commas between them: ranks=N, topology=TOPOLOGY, latency=NANOSECONDS, ...", |s| Some(s.to_owned()),
         "Ranks, network and faults of the simulation with FARSIDE_DEVICE=sim, as `farside sim --help` lists them.";
     seed: u64 = "FARSIDE_SEED", "0", "0 to 18446744073709551615", number,
@@ -322,6 +324,8 @@ settings! {
         "Whether TCP connections are encrypted, at the cost of copies. Without encryption only the start of a connection is authenticated: whoever can change packets on the network can read and write the ranks' exposed memory; set 1 on a network that is not trusted. The secret of the job is as private as the launcher's key-value exchange.";
     tcp_silence_s: u32 = "FARSIDE_TCP_SILENCE_S", "10", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),
         "Time after which a host that acknowledges nothing on a TCP connection, or to which none can be made, or re-established, counts as lost with its rank.";
+    ofi_provider: Option<String> = "FARSIDE_OFI_PROVIDER", "auto", "auto, or the name of a provider of libfabric", |s| match s { "" => None, "auto" => Some(None), _ => Some(Some(s.to_owned())) },
+        "Provider of libfabric for the device ofi, as `farside info` lists them, for example tcp;ofi_rxm; the same for all ranks. auto is the first of cxi, efa, opx and psm2 that this machine has. The network must be trusted: whoever can send to it can read and write the ranks' exposed memory.";
     routes: Option<String> = "FARSIDE_ROUTES", "none", "none, or the absolute path of a file", |s| match s { "none" => Some(None), _ => s.starts_with('/').then(|| Some(s.to_owned())) },
         "Table that `farside routes --output` writes, read on every host: over which nodes, which are hosts by their names, ranks reach each other by TCP if they have no common network. Without it, or where it has no route, two ranks that cannot connect directly communicate over a rank of a third host that shares a network with both. In jobs with several devices, a device that it names for a direct route is used for that range of sizes; where the ranks do not both have it, the order of FARSIDE_DEVICES decides.";
     transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES for gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
@@ -384,6 +388,7 @@ impl Settings {
             match device.kind {
                 ListedKind::Verbs => own.values.verbs_device.clone_from(name),
                 ListedKind::Tcp => own.values.tcp_interface.clone_from(name),
+                ListedKind::Ofi => own.values.ofi_provider = Some(name.clone()),
                 ListedKind::Shm => {}
             }
         }

@@ -20,7 +20,7 @@ use crate::model::{Models, Transfers};
 use crate::settings::{CacheFolder, Settings};
 
 /// The devices whose values are stored.
-const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
+const DEVICES: [&str; 5] = ["shm", "verbs", "route", "tcp", "ofi"];
 /// Maximum number of bytes of the rules of a device in the file, and of those that are published.
 const MAX_KEPT: usize = 50 << 10;
 const MAX_PUBLISHED: usize = 8 << 10;

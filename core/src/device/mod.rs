@@ -11,6 +11,7 @@ pub(crate) mod fault;
 mod forward;
 pub mod imports;
 pub mod loopback;
+pub(crate) mod ofi;
 pub(crate) mod owned;
 mod packet;
 pub(crate) mod parts;

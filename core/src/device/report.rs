@@ -2,7 +2,7 @@
 
 #[cfg(feature = "verbs")]
 use super::verbs;
-use super::{shm, tcp};
+use super::{ofi, shm, tcp};
 use crate::settings::Settings;
 
 /// A device, and whether it can be used on this machine.
@@ -22,7 +22,10 @@ pub fn devices(settings: &Settings) -> Vec<DeviceReport> {
     let shm = shm::probe(settings).map_err(|e| e.to_string());
     let (verbs, ports) = verbs(settings);
     let tcp = tcp::probe(settings).map_err(|e| e.to_string());
-    let between = [("verbs", &verbs), ("tcp", &tcp)].map(|(name, usable)| usable.is_ok().then_some(name));
+    let (ofi, providers) = ofi::report(settings);
+    let ofi = ofi.map_err(|e| e.to_string());
+    let between =
+        [("verbs", &verbs), ("tcp", &tcp), ("ofi", &ofi)].map(|(name, usable)| usable.is_ok().then_some(name));
     let route = match (&shm, between.into_iter().flatten().collect::<Vec<_>>().join(" or ")) {
         (Err(_), _) if settings.devices.is_none() => Err("no shared memory".into()),
         (_, between) if between.is_empty() => Err("no inter-node device".into()),
@@ -34,6 +37,7 @@ pub fn devices(settings: &Settings) -> Vec<DeviceReport> {
         report("verbs", verbs, ports),
         report("route", route, Vec::new()),
         report("tcp", tcp, tcp::ports()),
+        report("ofi", ofi, providers),
         report("sim", Ok("Rust programs that start by `Job::run`: `farside sim`".into()), Vec::new()),
     ]
 }

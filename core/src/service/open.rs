@@ -1,5 +1,5 @@
-//! Chooses the device of a job: shared memory if all ranks are on one node; verbs, or tcp without an HCA, if each rank
-//! is on a node of its own; and both if some ranks share a node; or the devices of a list. All ranks decide by the same
+//! Chooses the device of a job: shared memory if all ranks are on one node; verbs, or without an HCA ofi or tcp, if each
+//! rank is on a node of its own; and both if some ranks share a node; or the devices of a list. All ranks decide by the same
 //! endpoint addresses, so they make the same decision.
 //!
 //! Ranks of one machine that may not map each other's memory (different users or user namespaces, programs that their
@@ -12,7 +12,7 @@ mod list;
 use crate::bootstrap::Bootstrap;
 #[cfg(feature = "verbs")]
 use crate::device::verbs;
-use crate::device::{Device, shm, tcp};
+use crate::device::{Device, ofi, shm, tcp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::{DeviceChoice, DeviceLists, ListedKind, Settings};
 
@@ -30,7 +30,8 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     }
     match settings.device {
         DeviceChoice::Verbs => return open_verbs(bootstrap, settings),
-        DeviceChoice::Tcp => return Ok(Box::new(tcp::open(bootstrap, settings)?)),
+        DeviceChoice::Tcp => return open_one(ListedKind::Tcp, bootstrap, settings),
+        DeviceChoice::Ofi => return open_one(ListedKind::Ofi, bootstrap, settings),
         _ => {}
     }
     let may_list = matches!(settings.device, DeviceChoice::Auto | DeviceChoice::Route);
@@ -137,8 +138,9 @@ fn without_shared_memory(
     opened.map_err(|e| e.because(&format!("without shared memory ({reason})")))
 }
 
-/// The inter-node devices that a job uses unless one is chosen: verbs if all ranks have a port, tcp if none has one,
-/// else both. Collective; one fence.
+/// The inter-node devices that a job uses unless one is chosen: verbs if all ranks have a port, ofi if all have instead
+/// a network that only libfabric reaches, tcp if none has either, else all that some have, and tcp. Collective; one
+/// fence.
 fn between(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Vec<ListedKind>> {
     if settings.verbs_device != "auto" {
         return Ok(vec![ListedKind::Verbs]);
@@ -147,13 +149,19 @@ fn between(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Vec<Lis
     if let Err(e) = &port {
         tracing::info!("verbs is not used: {e}");
     }
-    let ports = exchange(bootstrap, "port", &[u8::from(port.is_ok())])?;
-    let has = |port: u8| ports.iter().any(|other| other[..] == [port]);
-    Ok(match (has(1), has(0)) {
-        (true, false) => vec![ListedKind::Verbs],
-        (true, true) => vec![ListedKind::Verbs, ListedKind::Tcp],
-        _ => vec![ListedKind::Tcp],
-    })
+    let own = match port {
+        Ok(()) => ListedKind::Verbs,
+        Err(_) if ofi::is_preferred(settings) => ListedKind::Ofi,
+        Err(_) => ListedKind::Tcp,
+    };
+    let ports = exchange(bootstrap, "port", &[own as u8])?;
+    let has = |kind: &ListedKind| ports.iter().any(|other| other[..] == [*kind as u8]);
+    let mut kinds: Vec<_> = [ListedKind::Verbs, ListedKind::Ofi, ListedKind::Tcp].into_iter().filter(has).collect();
+    // Ranks with different networks have tcp in common.
+    if kinds.len() > 1 && !kinds.contains(&ListedKind::Tcp) {
+        kinds.push(ListedKind::Tcp);
+    }
+    Ok(kinds)
 }
 
 /// Opens a device that connects all ranks of `bootstrap`.
@@ -165,6 +173,7 @@ pub(crate) fn open_one(
     match kind {
         ListedKind::Verbs => open_verbs(bootstrap, settings),
         ListedKind::Tcp => Ok(Box::new(tcp::open(bootstrap, settings)?)),
+        ListedKind::Ofi => Ok(Box::new(ofi::open(bootstrap, settings)?)),
         ListedKind::Shm => {
             let (me, size) = (bootstrap.rank(), bootstrap.size());
             let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings)?;

@@ -9,9 +9,14 @@ pub enum ListedKind {
     Verbs,
     /// TCP connections.
     Tcp,
+    /// A network by libfabric.
+    Ofi,
 }
 
 impl ListedKind {
+    /// Every kind; the place of each is its number.
+    pub const ALL: [Self; 4] = [Self::Shm, Self::Verbs, Self::Tcp, Self::Ofi];
+
     /// The name of the device.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -19,6 +24,7 @@ impl ListedKind {
             Self::Shm => "shm",
             Self::Verbs => "verbs",
             Self::Tcp => "tcp",
+            Self::Ofi => "ofi",
         }
     }
 }
@@ -28,7 +34,7 @@ impl ListedKind {
 pub struct ListedDevice {
     /// Its kind.
     pub kind: ListedKind,
-    /// The RDMA device or the interface; `None` if the other settings determine it.
+    /// The RDMA device, the interface or the provider; `None` if the other settings determine it.
     pub name: Option<String>,
     /// Whether the device is used for small, medium-sized and large reads and writes.
     pub sizes: [bool; 3],
@@ -58,7 +64,7 @@ impl ListedDevice {
         if device.contains(':') && name.is_none() {
             return None;
         }
-        let kind = [ListedKind::Shm, ListedKind::Verbs, ListedKind::Tcp].into_iter().find(|k| k.name() == kind)?;
+        let kind = ListedKind::ALL.into_iter().find(|k| k.name() == kind)?;
         let is_plain = name.is_none() && sizes == [true; 3];
         (kind != ListedKind::Shm || is_plain).then_some(Self { kind, name, sizes })
     }

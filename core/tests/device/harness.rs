@@ -33,14 +33,16 @@ impl Config {
         let ring = self.settings().ring(2);
         Setup {
             user_memory: self.user,
-            private_pages: !self.is_tcp() && (!self.user || matches!(self.value(USER_MEMORY), None | Some("remap"))),
+            private_pages: !self.is_tcp()
+                && !ofi()
+                && (!self.user || matches!(self.value(USER_MEMORY), None | Some("remap"))),
             quick: quick(),
             packet_room: match self.device {
                 Some(_) => Some(Box::new(|_| 64..=64)),
                 // Credits are returned when half of them are used.
                 None if self.is_tcp() => Some(Box::new(|len| 64 / (1 + len / 2048)..=128 / (1 + len / 2048))),
-                // The send queue of an HCA fills up at other lengths.
-                None if verbs() => None,
+                // The send queue of an HCA fills up at other lengths, and a provider has queues of its own.
+                None if verbs() || ofi() => None,
                 None => Some(Box::new(move |len| {
                     // At least two of the largest packets fit, wherever the ring starts and although less than a
                     // quarter of it may not be released yet; at most as many as it has slots.
@@ -67,7 +69,8 @@ impl Config {
 pub(crate) fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
-            || name.starts_with("FARSIDE_VERBS_");
+            || name.starts_with("FARSIDE_VERBS_")
+            || name.starts_with("FARSIDE_OFI_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -90,6 +93,11 @@ pub(crate) fn shm() -> bool {
     std::env::var("FARSIDE_DEVICE").map_or(true, |d| d == "auto" || d == "shm")
 }
 
+/// Whether the environment selects the ofi device.
+pub(crate) fn ofi() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "ofi")
+}
+
 /// Whether to run fewer rounds and combinations of every kind of test; meant for emulated machines.
 pub(crate) fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
@@ -100,6 +108,7 @@ pub(crate) fn configs() -> &'static [Config] {
     let tcp = || CONFIGS.iter().position(Config::is_tcp).zip(CONFIGS.iter().rposition(Config::is_tcp));
     match std::env::var("FARSIDE_DEVICE") {
         _ if verbs() => VERBS,
+        _ if ofi() => OFI,
         Ok(device) if device == "tcp" => tcp().map_or(&[], |(first, last)| &CONFIGS[first..=last]),
         _ => CONFIGS,
     }
@@ -115,6 +124,12 @@ const VERBS: &[Config] = &[
         user: false,
         device: None,
     },
+];
+
+/// The device by libfabric, with the provider that the environment names.
+const OFI: &[Config] = &[
+    Config { name: "ofi", set: &[], user: false, device: None },
+    Config { name: "ofi, user memory, parking", set: &[("FARSIDE_WAIT", "park")], user: true, device: None },
 ];
 
 const TCP: &[(&str, &str)] = &[("FARSIDE_DEVICE", "tcp")];

@@ -21,6 +21,10 @@ fn passive_memory_is_served_right_after_registration() {
     let done = AtomicBool::new(false);
     Job::threads_with(2, &settings(&[(USER_MEMORY, "ring")]), |job| {
         let team = job.world()?;
+        if !job.device().capabilities().passive {
+            println!("skipped: updates take effect while their target is inside the runtime");
+            return Ok(());
+        }
         if job.rank_number() == 0 {
             let mut buffer = vec![0u8; 100];
             let region = Region { passive: true, ..Region::of(buffer.as_mut_ptr(), 100) };

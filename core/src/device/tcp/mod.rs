@@ -76,12 +76,12 @@ const LINGER: Duration = Duration::from_millis(300);
 
 /// A peer's region.
 #[derive(Clone, Copy, Debug)]
-struct Import {
-    peer: u32,
-    key: u64,
-    len: usize,
+pub(super) struct Import {
+    pub(super) peer: u32,
+    pub(super) key: u64,
+    pub(super) len: usize,
     /// The lowest bits of the region's address.
-    align: u8,
+    pub(super) align: u8,
 }
 
 /// The tcp device of one rank. The agent ends first.
@@ -137,12 +137,25 @@ impl TcpDevice {
         })
     }
 
+    /// The key of a region of this rank, of which `key` is the number.
+    pub(super) fn write_key(&self, key: u64, len: usize, base: *const u8) -> Vec<u8> {
+        let (len, align) = (len as u64, (base.addr() % 64) as u8);
+        let seal = self.seal(self.me, key, len, align);
+        Writer::new().u64(key).u64(len).u8(align).u64(seal).done()
+    }
+
     /// Parses a key of rank `of`.
-    fn read_key(&self, of: u32, bytes: &[u8]) -> Option<Import> {
+    pub(super) fn read_key(&self, of: u32, bytes: &[u8]) -> Option<Import> {
         let mut r = Reader::new(bytes);
         let (key, len, align, seal) = (r.u64()?, r.u64()?, r.u8()?, r.u64()?);
         let is_true = r.is_empty() && seal == self.seal(of, key, len, align);
         Some(Import { peer: of, key, len: usize::try_from(len).ok()?, align }).filter(|_| is_true)
+    }
+
+    /// Whether a peer has left, or is lost.
+    pub(super) fn is_gone(&self, peer: u32) -> bool {
+        let engine = self.shared.lock();
+        engine.peers.get(peer as usize).is_none_or(|peer| peer.left || peer.lost.is_some())
     }
 
     /// Sends waiting data; returns whether a poll would deliver something.
@@ -175,10 +188,7 @@ unsafe impl Device for TcpDevice {
         // SAFETY: memory of the caller is valid by the contract; memory of the device lives until `release`.
         let key = unsafe { self.shared.lock().memory.0.insert(Exposed { base, len, accumulate }) };
         self.owned.borrow_mut().insert(key, owned);
-        let align = (base.addr() % 64) as u8;
-        let seal = self.seal(self.me, key, len as u64, align);
-        let bytes = Writer::new().u64(key).u64(len as u64).u8(align).u64(seal).done();
-        Ok(Registration { base, len, key: bytes, handle: key })
+        Ok(Registration { base, len, key: self.write_key(key, len, base), handle: key })
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::bootstrap::Bootstrap;
 use crate::device::route::subset::Subset;
 use crate::device::route::{Choice, Chosen, MAX_DEVICES, Member, RouteDevice};
 use crate::device::routing::{RoutingTable, host_name};
-use crate::device::{Device, shm, tcp};
+use crate::device::{Device, ofi, shm, tcp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::service::{with_order, with_updates};
 use crate::settings::{DeviceLists, ListedDevice, ListedKind, Settings};
@@ -23,6 +23,7 @@ fn probe(device: &ListedDevice, rank: u32, settings: &Settings) -> Result<()> {
         ListedKind::Shm => Ok(()),
         ListedKind::Tcp => tcp::probe(settings).map(drop),
         ListedKind::Verbs => super::probe_verbs(rank, settings),
+        ListedKind::Ofi => ofi::report(settings).0.map(drop).map_err(|e| e.rank(rank)),
     }
 }
 
@@ -56,13 +57,12 @@ impl Announced {
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        const KINDS: [ListedKind; 3] = [ListedKind::Shm, ListedKind::Verbs, ListedKind::Tcp];
         let mut r = Reader::new(bytes);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
         let (digest, host) = (r.u64()?, text(r.bytes()?)?);
         let (mut devices, mut names) = (Vec::new(), Vec::new());
         while !r.is_empty() {
-            devices.push((*KINDS.get(usize::from(r.u8()?))?, usize::from(r.u8()?)));
+            devices.push((*ListedKind::ALL.get(usize::from(r.u8()?))?, usize::from(r.u8()?)));
             names.push(text(r.bytes()?)?);
         }
         Some(Self { digest, host, devices, names })
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(has, [0b0011, 0b1111]);
         let none = Announced { devices: Vec::new(), names: Vec::new(), ..ranks[0].clone() }.write();
         let read = |more: &[u8]| Announced::read(&[&none, more].concat());
-        assert!(read(&[]).is_some() && read(&[0]).is_none() && read(&[3, 0, 0, 0, 0, 0]).is_none());
+        assert!(read(&[]).is_some() && read(&[0]).is_none() && read(&[4, 0, 0, 0, 0, 0]).is_none());
     }
 
     #[test]
