@@ -22,7 +22,8 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
-            || name.starts_with("FARSIDE_TCP_");
+            || name.starts_with("FARSIDE_TCP_")
+            || name.starts_with("FARSIDE_OFI_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());

@@ -58,7 +58,8 @@ fn with(set: &[(&str, &str)], f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> 
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
-            || name.starts_with("FARSIDE_TCP_");
+            || name.starts_with("FARSIDE_TCP_")
+            || name.starts_with("FARSIDE_OFI_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let set = [&[("FARSIDE_TRANSFER", "eager:0,read-intra:1")], set].concat();

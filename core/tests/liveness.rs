@@ -42,7 +42,8 @@ fn settings(set: &[(&str, &str)]) -> Settings {
         let given = set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
-            || name.starts_with("FARSIDE_TCP_");
+            || name.starts_with("FARSIDE_TCP_")
+            || name.starts_with("FARSIDE_OFI_");
         given.or_else(|| device.then(|| std::env::var(name).ok()).flatten())
     };
     Settings::from_lookup(find).unwrap()

@@ -22,7 +22,8 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
-            || name.starts_with("FARSIDE_TCP_");
+            || name.starts_with("FARSIDE_TCP_")
+            || name.starts_with("FARSIDE_OFI_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -388,7 +389,8 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
             let (sends, reads) = match len as usize {
                 _ if to == me => (0, 0),
                 len if len + 8 <= most => (1, 0),
-                len if len >= read_from => (2, 1),
+                // A region of ofi has no lists.
+                len if len >= read_from && c.name != "ofi" => (2, 1),
                 len if len <= cut_offs.eager => (len.div_ceil(most) as u64, 0),
                 len => (2 + len.div_ceil(most) as u64, 0),
             };

@@ -22,7 +22,9 @@ fn settings(fault: &str, user_memory: &str) -> Settings {
         "FARSIDE_SHM_USER_MEMORY" => Some(user_memory.to_owned()),
         // The environment selects the device.
         "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES" => std::env::var(name).ok(),
-        _ if name.starts_with("FARSIDE_VERBS_") || name.starts_with("FARSIDE_TCP_") => std::env::var(name).ok(),
+        _ if ["FARSIDE_VERBS_", "FARSIDE_TCP_", "FARSIDE_OFI_"].iter().any(|start| name.starts_with(start)) => {
+            std::env::var(name).ok()
+        }
         _ => None,
     })
     .unwrap()

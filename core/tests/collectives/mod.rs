@@ -16,9 +16,9 @@ mod wrong_algorithms;
 use farside_core::{Job, Result};
 use farside_harness::quick;
 
-/// Whether the environment selects a network: the verbs device, alone or between nodes, or tcp.
+/// Whether the environment selects a network: the verbs device, alone or between nodes, or tcp or ofi.
 fn verbs() -> bool {
-    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| matches!(&*device, "verbs" | "route" | "tcp"))
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| matches!(&*device, "verbs" | "route" | "tcp" | "ofi"))
 }
 
 /// Numbers of ranks for tests of ranks that disagree, or fail: a power of two, and others.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fabric::{Offer, Offers};
+use super::fabric::{Guarantees, Offer, Offers};
 use super::sys::{self, Functions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
@@ -33,18 +33,14 @@ fn load() -> Result<Arc<Functions>> {
     Ok(Arc::new(functions))
 }
 
-/// The offers of providers, or of one of them: those whose writes complete when they are visible, if there are any.
+/// The offers of one provider, with as many guarantees as it gives; or those of all, for a list.
 fn offers(functions: &Arc<Functions>, provider: Option<&str>) -> std::result::Result<Offers, String> {
-    let ask = |delivers| Offers::ask(functions, provider, delivers);
-    ask(true).or_else(|_| ask(false)).map_err(|failure| failure.to_string())
-}
-
-/// The number of the best offer.
-fn best(all: &[Offer], named: bool) -> Option<usize> {
-    if named {
-        return (!all.is_empty()).then_some(0);
-    }
-    PREFERRED.iter().find_map(|name| all.iter().position(|offer| offer.provider == *name))
+    let ask = |delivers, orders| Offers::ask(functions, provider, Guarantees { delivers, orders });
+    let found = match provider {
+        Some(_) => ask(true, true).or_else(|_| ask(true, false)).or_else(|_| ask(false, false)),
+        None => ask(false, false),
+    };
+    found.map_err(|failure| failure.to_string())
 }
 
 /// Names of providers, each once.
@@ -61,27 +57,25 @@ fn names(all: &[Offer]) -> String {
 /// The offers from which this rank chooses, and the number of the chosen one.
 pub(super) fn choose(settings: &Settings) -> Result<(Offers, usize)> {
     let functions = load()?;
-    let provider = settings.ofi_provider.as_deref();
-    let found = offers(&functions, provider).map_err(|why| {
-        let e = fail(ErrorKind::Unsupported);
-        match provider {
-            Some(name) => {
-                let others = offers(&functions, None).map_or_else(|_| "none".into(), |all| names(&all.all()));
-                e.cause(format!("provider {name} offers no endpoint with messages and remote access: {why}"))
-                    .remedy(format!("set FARSIDE_OFI_PROVIDER to one of: {others}"))
-            }
-            None => e.cause(format!("no provider offers endpoints with messages and remote access: {why}")),
-        }
-    })?;
-    let all = found.all();
-    match best(&all, provider.is_some()) {
-        Some(nth) => Ok((found, nth)),
-        None => {
+    let others = || offers(&functions, None).map_or_else(|_| "none".into(), |all| names(&all.all()));
+    let Some(name) = settings.ofi_provider.as_deref() else {
+        let of = |name: &&str| {
+            let found = offers(&functions, Some(name)).ok()?;
+            let nth = found.all().iter().position(|offer| offer.provider == *name)?;
+            Some((found, nth))
+        };
+        return PREFERRED.iter().find_map(of).ok_or_else(|| {
             let preferred = PREFERRED.join(", ");
             let e = fail(ErrorKind::Unsupported).cause(format!("there is no network of the providers {preferred}"));
-            Err(e.remedy(format!("set FARSIDE_OFI_PROVIDER to one of: {}", names(&all))))
-        }
-    }
+            e.remedy(format!("set FARSIDE_OFI_PROVIDER to one of: {}", others()))
+        });
+    };
+    let found = offers(&functions, Some(name)).map_err(|why| {
+        let cause = format!("provider {name} offers no endpoint with messages and remote access: {why}");
+        let e = fail(ErrorKind::Unsupported).cause(cause);
+        e.remedy(format!("set FARSIDE_OFI_PROVIDER to one of: {}", others()))
+    })?;
+    Ok((found, 0))
 }
 
 /// Whether a job without an HCA uses this device unless its settings name one: there is a network that only libfabric
@@ -108,19 +102,26 @@ pub(crate) fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
     };
     let chosen = choose(settings).map(|(offers, nth)| offers.all().swap_remove(nth));
     let all = offers(&functions, None).map(|offers| offers.all()).unwrap_or_default();
-    let line = |offer: &Offer| {
-        let Offer { provider, domain, fabric, version, .. } = offer;
+    let mut providers: Vec<(&str, Vec<&str>)> = Vec::new();
+    for offer in &all {
+        let at = providers.iter().position(|(name, _)| *name == offer.provider).unwrap_or_else(|| {
+            providers.push((&offer.provider, Vec::new()));
+            providers.len() - 1
+        });
+        if !providers[at].1.contains(&offer.domain.as_str()) {
+            providers[at].1.push(&offer.domain);
+        }
+    }
+    let line = |(provider, domains): &(&str, Vec<&str>)| {
         let used = match &chosen {
-            Ok(chosen) if chosen.provider == *provider && chosen.domain == *domain && chosen.fabric == *fabric => {
-                "used".into()
-            }
-            Ok(chosen) => format!("not used: {} ({}) is", chosen.provider, chosen.domain),
-            Err(_) => format!("not used by itself: set FARSIDE_OFI_PROVIDER={provider}"),
+            Ok(chosen) if chosen.provider == *provider => format!("used at {} ({})", chosen.domain, chosen.fabric),
+            Ok(_) if settings.ofi_provider.is_some() => "not used: FARSIDE_OFI_PROVIDER names another".into(),
+            Ok(chosen) => format!("not used: {} is better", chosen.provider),
+            Err(_) => format!("not used by itself: set FARSIDE_OFI_PROVIDER=\"{provider}\""),
         };
-        format!("{provider} {domain} on {fabric}, version {}.{}: {used}", version >> 16, version & 0xffff)
+        format!("{provider} at {}: {used}", domains.join(", "))
     };
-    let mut ports: Vec<String> = all.iter().map(line).collect();
-    ports.dedup();
+    let ports = providers.iter().map(line).collect();
     let usable = chosen.map(|offer| {
         let version = functions.version();
         let mut text = format!("libfabric {}.{}, {}", version >> 16, version & 0xffff, offer.text());
@@ -135,7 +136,11 @@ pub(crate) fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
 impl Offer {
     /// What the provider can do, in words.
     pub(super) fn text(&self) -> String {
-        let placed = if self.delivers { "writes complete when they are visible" } else { "writes are pushed by reads" };
+        let placed = match (self.delivers, self.orders) {
+            (true, true) => "writes are visible when they complete, and before later messages",
+            (true, false) => "writes are visible when they complete",
+            (false, _) => "writes are pushed by reads",
+        };
         let progress = if self.progresses { "progress by itself" } else { "progress while a rank is in the runtime" };
         format!("provider {} at {}: {placed}, {progress}", self.provider, self.domain)
     }

@@ -12,7 +12,7 @@ use super::buffers::{Buffers, SLOT};
 use super::fabric::{Context, Fabric, Failure, Memory};
 use super::leases::{Exposure, Leases, Users};
 use super::message::{CLASSES, HEADER, Message, PACKETS, SIGNALS, WORDS};
-use super::post::{Fragment, Request};
+use super::post::{Fragment, Request, Waiting};
 use crate::device::loopback::Owned;
 use crate::device::{Block, Posted};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,11 +31,6 @@ const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 const TRANSFER: u64 = 3;
 
-/// The tag of fragment `number`.
-pub(super) fn fragment_tag(number: usize) -> u64 {
-    TRANSFER << KIND | number as u64
-}
-
 /// A rank, as this rank sees it.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
@@ -48,6 +43,8 @@ pub(super) struct Peer {
     taken_here: [u32; CLASSES],
     told: [u32; CLASSES],
     is_credit_due: bool,
+    /// Number of notifications that are not sent.
+    pub held: u32,
     pub lost: Option<Error>,
 }
 
@@ -64,6 +61,15 @@ pub(super) struct OwnRegion {
     pub memory: Option<Memory>,
     pub owned: Owned,
     pub users: Users,
+}
+
+/// A signal that follows an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Notice {
+    pub peer: u32,
+    pub region: u64,
+    pub offset: u64,
+    pub value: u64,
 }
 
 /// A transfer that the provider has accepted.
@@ -88,12 +94,16 @@ pub(super) struct Engine {
     pub open: usize,
     /// Fragments that the provider has not accepted yet.
     pub unposted: VecDeque<Fragment>,
+    pub waiting: Waiting,
     in_flight: Vec<InFlight>,
     free_fragments: Vec<u32>,
     pub sends: Buffers,
     /// The destination of each slot, and whether its loss matters.
     destinations: Vec<(u32, bool)>,
     receives: Buffers,
+    /// Notifications whose operations are posted, or complete if the provider does not order messages after writes.
+    /// Each may belong to a request.
+    pub notices: VecDeque<(Notice, Option<u64>)>,
     /// Control messages that are not sent yet.
     outbox: VecDeque<(u32, Message)>,
     pub inbox: VecDeque<(u32, Vec<u8>)>,
@@ -123,11 +133,13 @@ impl Engine {
             requests: Slots::default(),
             open: 0,
             unposted: VecDeque::new(),
+            waiting: Waiting::default(),
             in_flight: Vec::new(),
             free_fragments: Vec::new(),
             destinations: vec![(me, false); sends.count()],
             sends,
             receives,
+            notices: VecDeque::new(),
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
             done: VecDeque::new(),
@@ -325,6 +337,17 @@ impl Engine {
                 Err((request, failure)) => self.fragment_ended(request, Err(failure)),
             }
         }
+        // Each fragment precedes the notifications that follow it.
+        while self.unposted.is_empty()
+            && let Some((Notice { peer, region, offset, value }, _)) = self.notices.front().copied()
+        {
+            // SAFETY: there are no blocks.
+            if unsafe { self.send(peer, Message::Signal { region, offset, value }, &[], &[]) }.is_ok_and(|sent| !sent) {
+                break;
+            }
+            self.notices.pop_front();
+            self.peers[peer as usize].held -= 1;
+        }
         if self.receives.in_use() < self.receives.count()
             && let Err(failure) = self.post_receives()
         {
@@ -334,7 +357,10 @@ impl Engine {
 
     /// Whether something waits that no event announces.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.outbox.is_empty() || !self.unposted.is_empty() || self.receives.in_use() < self.receives.count()
+        !self.outbox.is_empty()
+            || !self.notices.is_empty()
+            || !self.unposted.is_empty()
+            || self.receives.in_use() < self.receives.count()
     }
 
     /// Whether a poll would deliver something.
@@ -344,7 +370,8 @@ impl Engine {
 
     /// Whether nothing of this rank is in progress.
     pub(super) fn is_quiet(&self) -> bool {
-        self.broken.is_some() || self.open == 0 && self.outbox.is_empty() && self.sends.in_use() == 0
+        self.broken.is_some()
+            || self.open == 0 && self.outbox.is_empty() && self.notices.is_empty() && self.sends.in_use() == 0
     }
 
     fn sent(&mut self, slot: u32, result: std::result::Result<usize, Failure>) {
@@ -421,10 +448,12 @@ impl Engine {
             }
             Message::Granted { lease, address, key, len } => {
                 self.leases.granted(source, lease, Exposure { address, key, len });
+                self.end_waiting(lease);
             }
             Message::Revoked { lease } => {
                 let ended = self.leases.revoked(source, lease);
                 self.control_if(ended);
+                self.end_waiting(lease);
             }
             Message::Ended { region, lease } => {
                 let end = |own: &mut OwnRegion| {
@@ -469,7 +498,7 @@ impl Engine {
     pub(super) fn take_fragment(&mut self, request: u64) -> u32 {
         let number = self.free_fragments.pop().unwrap_or_else(|| {
             let number = self.in_flight.len();
-            self.in_flight.push(InFlight { context: Context::new(fragment_tag(number)), request: None });
+            self.in_flight.push(InFlight { context: Context::new(TRANSFER << KIND | number as u64), request: None });
             number as u32
         });
         self.in_flight[number as usize].request = Some(request);
@@ -501,6 +530,28 @@ impl Engine {
         }
     }
 
+    /// Queues a notification, and sends it if it can be sent.
+    pub(super) fn notify(&mut self, notice: Notice, request: Option<u64>) {
+        if notice.peer == self.me {
+            // A cell that is gone needs no signal.
+            let _ = self.raise(notice.region, notice.offset, notice.value);
+            return;
+        }
+        self.peers[notice.peer as usize].held += 1;
+        self.notices.push_back((notice, request));
+        self.drive();
+    }
+
+    /// Drops the notifications that `which` selects.
+    pub(super) fn drop_notices(&mut self, which: impl Fn(&Notice, Option<u64>) -> bool) {
+        let peers = &mut self.peers;
+        self.notices.retain(|(notice, request)| {
+            let is_kept = !which(notice, *request);
+            peers[notice.peer as usize].held -= u32::from(!is_kept);
+            is_kept
+        });
+    }
+
     /// Ends all communication with a peer. Requests in progress end when the provider gives their memory back.
     pub(super) fn lose(&mut self, peer: u32, e: &Error) {
         let Some(lost) = self.peers.get_mut(peer as usize).filter(|_| peer != self.me) else { return };
@@ -510,6 +561,8 @@ impl Engine {
         lost.lost = Some(e.again());
         self.loss.get_or_insert_with(|| e.again());
         self.outbox.retain(|(to, _)| *to != peer);
+        self.drop_notices(|notice, _| notice.peer == peer);
+        self.drop_waiting(|request, _| request.peer == peer);
         self.drop_unposted(|request| request.peer == peer);
         for own in self.regions.values_mut().chain(self.released.values_mut()) {
             own.users.remove(&peer);
@@ -527,7 +580,9 @@ impl Engine {
         self.loss.get_or_insert_with(|| why.again());
         self.broken = Some(why);
         self.unposted.clear();
+        self.waiting = Waiting::default();
         self.outbox.clear();
+        self.drop_notices(|_, _| true);
         self.in_flight.iter_mut().for_each(|one| one.request = None);
         let all: Vec<u64> = self.requests.iter().map(|(number, _)| number).collect();
         all.into_iter().for_each(|number| self.end_request(number));

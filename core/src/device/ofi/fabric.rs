@@ -35,18 +35,27 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// What a provider is asked to guarantee.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guarantees {
+    /// As in [`Offer::delivers`].
+    pub delivers: bool,
+    /// As in [`Offer::orders`].
+    pub orders: bool,
+}
+
 /// What a provider offers.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub provider: String,
     pub fabric: String,
     pub domain: String,
-    /// The provider's own version.
-    pub version: u32,
     /// Whether operations of peers make progress while this rank computes.
     pub progresses: bool,
     /// Whether the completion of a write can mean that it is visible at the target.
     pub delivers: bool,
+    /// Whether a message is received after the writes that were posted before it are visible.
+    pub orders: bool,
     pub max_blocks: usize,
     pub max_bytes: usize,
     mr_mode: c_int,
@@ -56,7 +65,7 @@ pub(super) struct Offer {
 impl Offer {
     /// # Safety
     /// `info` is an element of a list of the library.
-    unsafe fn of(info: *const FiInfo, delivers: bool) -> Option<Self> {
+    unsafe fn of(info: *const FiInfo, Guarantees { delivers, orders }: Guarantees) -> Option<Self> {
         // SAFETY: the library sets all attributes of an offer, which live as long as it; strings may be null.
         unsafe {
             let text = |s: *const c_char| match s.is_null() {
@@ -70,9 +79,9 @@ impl Offer {
                 provider: text(fabric.prov_name),
                 fabric: text(fabric.name),
                 domain: text(domain.name),
-                version: fabric.prov_version,
                 progresses: domain.data_progress == sys::FI_PROGRESS_AUTO,
                 delivers,
+                orders,
                 max_blocks: tx.iov_limit.max(1),
                 max_bytes: ep.max_msg_size,
                 mr_mode: domain.mr_mode,
@@ -96,13 +105,17 @@ impl Offer {
 pub(super) struct Offers {
     functions: Arc<Functions>,
     first: *mut FiInfo,
-    delivers: bool,
+    guarantees: Guarantees,
 }
 
 impl Offers {
-    /// Asks the providers, or those of one name, for reliable endpoints with messages and remote access; `delivers`:
-    /// whose writes can complete when they are visible.
-    pub(super) fn ask(functions: &Arc<Functions>, provider: Option<&str>, delivers: bool) -> Result<Self, Failure> {
+    /// Asks the providers, or those of one name, for reliable endpoints with messages, remote access, and these
+    /// guarantees.
+    pub(super) fn ask(
+        functions: &Arc<Functions>,
+        provider: Option<&str>,
+        guarantees: Guarantees,
+    ) -> Result<Self, Failure> {
         const CALL: &str = "fi_getinfo";
         // SAFETY: a null argument asks for an empty structure with all attributes.
         let hints = unsafe { (functions.dupinfo)(ptr::null()) };
@@ -121,9 +134,10 @@ impl Offers {
             domain.threading = sys::FI_THREAD_DOMAIN;
             domain.resource_mgmt = sys::FI_RM_ENABLED;
             let tx = &mut *(*hints).tx_attr;
-            tx.msg_order = sys::FI_ORDER_SAS;
-            tx.op_flags = if delivers { sys::FI_DELIVERY_COMPLETE } else { 0 };
-            (*(*hints).rx_attr).msg_order = sys::FI_ORDER_SAS;
+            let order = if guarantees.orders { sys::FI_ORDER_SAS | sys::FI_ORDER_SAW } else { sys::FI_ORDER_SAS };
+            tx.msg_order = order;
+            tx.op_flags = if guarantees.delivers { sys::FI_DELIVERY_COMPLETE } else { 0 };
+            (*(*hints).rx_attr).msg_order = order;
             let fabric = &mut *(*hints).fabric_attr;
             fabric.prov_name = name.as_ref().map_or(null_mut(), |name| name.as_ptr().cast_mut());
             let code = (functions.getinfo)(sys::API, ptr::null(), ptr::null(), 0, hints, &mut first);
@@ -132,7 +146,7 @@ impl Offers {
             code
         };
         functions.check(CALL, code)?;
-        Ok(Self { functions: Arc::clone(functions), first, delivers })
+        Ok(Self { functions: Arc::clone(functions), first, guarantees })
     }
 
     fn pointers(&self) -> impl Iterator<Item = *mut FiInfo> {
@@ -144,14 +158,14 @@ impl Offers {
     /// The offers, in the library's order.
     pub(super) fn all(&self) -> Vec<Offer> {
         // SAFETY: elements of the list.
-        self.pointers().filter_map(|info| unsafe { Offer::of(info, self.delivers) }).collect()
+        self.pointers().filter_map(|info| unsafe { Offer::of(info, self.guarantees) }).collect()
     }
 
     /// Opens an endpoint by the `nth` offer.
     pub(super) fn open(&self, nth: usize) -> Result<Rc<Fabric>, Failure> {
         let info = self.pointers().nth(nth);
         // SAFETY: an element of the list.
-        let offer = info.and_then(|info| unsafe { Offer::of(info, self.delivers) });
+        let offer = info.and_then(|info| unsafe { Offer::of(info, self.guarantees) });
         let (Some(info), Some(offer)) = (info, offer) else {
             return Err(self.functions.failure("fi_getinfo", libc::ENODATA));
         };

@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::slots::Slots;
 use crate::stats::{Kind, Stats};
-use engine::{Engine, OwnRegion};
+use engine::{Engine, Notice, OwnRegion};
 use leases::Exposure;
 use message::Message;
 
@@ -151,16 +151,20 @@ impl OfiDevice {
         if peer as usize >= engine.peers.len() {
             return Err(self.fail(ErrorKind::NoSuchRank, POST, peer));
         }
-        if notify.is_some() {
-            // `Placement` says so: `service` posts the signal when the operation is complete.
-            let e = self.fail(ErrorKind::Unsupported, POST, peer);
-            return Err(e.cause("operations of this device carry no notifications"));
-        }
+        let notice = match notify {
+            Some((at, value)) => {
+                let signal = Operation::Signal { at, value };
+                let import = self.import_of(peer, at.region, signal.name())?;
+                imports::access(&import, &signal).map_err(|e| e.rank(self.me).device("ofi"))?;
+                Some(Notice { peer, region: import.region, offset: at.offset as u64, value })
+            }
+            None => None,
+        };
         match operation {
             Operation::Transfer(ref transfer) => {
                 let import = self.import_of(peer, transfer.region, transfer.name())?;
                 // SAFETY: the contract of `Device::post`.
-                unsafe { engine.post_transfer(&import, transfer, id) }
+                unsafe { engine.post_transfer(&import, transfer, notice, id) }
             }
             Operation::Signal { at, value } => {
                 let import = self.import_of(peer, at.region, operation.name())?;
@@ -169,6 +173,10 @@ impl OfiDevice {
                 if peer == self.me {
                     let raised = engine.raise(import.region, at.offset as u64, value);
                     return raised.map(|()| Posted::Done).map_err(|kind| self.fail(kind, operation.name(), peer));
+                }
+                // It follows earlier writes, and the notifications of earlier operations.
+                if engine.peers[peer as usize].held > 0 || !engine.unposted.is_empty() {
+                    return Ok(Posted::Busy);
                 }
                 // SAFETY: there are no blocks.
                 unsafe { engine.send_data(peer, message, &[], &[]) }
@@ -185,10 +193,12 @@ impl OfiDevice {
                         // SAFETY: the contract of `Device::post`.
                         unsafe { crate::memory::copy::gather(header, body, &mut bytes) };
                         engine.inbox.push_back((peer, bytes));
-                        return Ok(Posted::Done);
-                    }
                     // SAFETY: the contract of `Device::post`.
-                    unsafe { engine.send_data(peer, Message::Packet, header, body) }
+                    } else if unsafe { engine.send_data(peer, Message::Packet, header, body) }? == Posted::Busy {
+                        return Ok(Posted::Busy);
+                    }
+                    notice.into_iter().for_each(|notice| engine.notify(notice, None));
+                    Ok(Posted::Done)
                 })
             }
             Operation::Update(update) => {
@@ -290,6 +300,9 @@ unsafe impl Device for OfiDevice {
         } else {
             let (kind, len) = request.operation.counted();
             self.stats.add(kind, len);
+            if request.notify.is_some() {
+                self.stats.add(Kind::Notify, 8);
+            }
         }
         Ok(posted)
     }

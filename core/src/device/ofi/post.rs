@@ -5,11 +5,12 @@ use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 use libc::iovec;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::Import;
 use super::buffers::SLOT;
-use super::engine::Engine;
+use super::engine::{Engine, Notice};
 use super::fabric::{Failure, Memory, Remote};
 use super::leases::{Exposure, State};
 use crate::device::parts::{Parts, cut};
@@ -28,8 +29,23 @@ pub(super) struct Fragment {
     write: bool,
     local: SmallVec<[iovec; 4]>,
     descs: SmallVec<[*mut c_void; 4]>,
+    /// With an offset in the region, and without a key, until the lease is granted.
     remote: Remote,
 }
+
+impl Fragment {
+    /// Adds where the region is; `false` if the bytes are not in it.
+    fn locate(&mut self, at: Exposure) -> bool {
+        let is_inside = self.remote.addr.checked_add(self.remote.len as u64).is_some_and(|end| end <= at.len);
+        self.remote.addr = at.address.wrapping_add(self.remote.addr);
+        self.remote.key = at.key;
+        is_inside
+    }
+}
+
+/// The fragments of requests that wait for a lease.
+#[derive(Default)]
+pub(super) struct Waiting(FxHashMap<u64, Vec<Fragment>>);
 
 /// A write or a read in progress.
 pub(super) struct Request {
@@ -41,6 +57,8 @@ pub(super) struct Request {
     /// Number of fragments that have not completed.
     left: usize,
     error: Option<Error>,
+    /// The notification that is sent when the request has completed.
+    notice: Option<Notice>,
     /// Registrations for this request alone.
     _memory: SmallVec<[Memory; 1]>,
     /// The slot through which the bytes travel, and the blocks that are filled from it at the end.
@@ -52,7 +70,13 @@ impl Engine {
     ///
     /// # Safety
     /// Local memory is valid, and exclusive where it is written, until the request has completed.
-    pub(super) unsafe fn post_transfer(&mut self, import: &Import, transfer: &Transfer<'_>, id: u64) -> Result<Posted> {
+    pub(super) unsafe fn post_transfer(
+        &mut self,
+        import: &Import,
+        transfer: &Transfer<'_>,
+        notice: Option<Notice>,
+        id: u64,
+    ) -> Result<Posted> {
         let (peer, name) = (import.peer, transfer.name());
         let me = self.me;
         let fail = move |e: Error| e.rank(me).device("ofi");
@@ -64,38 +88,51 @@ impl Engine {
             return Err(e);
         }
         if transfer.is_empty() {
+            notice.into_iter().for_each(|notice| self.notify(notice, None));
             return Ok(Posted::Done);
         }
         if peer == self.me {
             // SAFETY: by the contract.
-            return unsafe { self.copy_own(import, transfer, range.offset) }.map(|()| Posted::Done);
+            unsafe { self.copy_own(import, transfer, range.offset) }?;
+            notice.into_iter().for_each(|notice| self.notify(notice, None));
+            return Ok(Posted::Done);
         }
         let (state, question) = self.leases.state(import.lease);
         self.control_if(question);
         let at = match state {
-            State::Granted(at) if range.offset as u64 + range.len as u64 <= at.len => at,
+            State::Granted(at) if range.offset as u64 + range.len as u64 <= at.len => Some(at),
             State::Granted(at) => return Err(fail(imports::outside(peer, range, at.len as usize, name))),
             State::Revoked => {
                 let e = self.error(ErrorKind::BadKey, name, peer);
                 return Err(e.cause("the peer has released the region"));
             }
-            State::New | State::Asked => return Ok(Posted::Busy),
+            State::New | State::Asked => None,
         };
         if !self.unposted.is_empty() || self.open >= MAX_REQUESTS {
             return Ok(Posted::Busy);
         }
         let number = self.requests.next();
         // SAFETY: by the contract.
-        let Some((fragments, request)) = (unsafe { self.prepare(number, import, transfer, (at, range.offset), id) })?
-        else {
+        let Some((fragments, request)) = (unsafe { self.prepare(number, import, transfer, range.offset, id) })? else {
             return Ok(Posted::Busy);
         };
         self.requests.add(request);
         self.open += 1;
         self.leases.begin(import.lease);
+        let Some(at) = at else {
+            // Later signals wait until the writes are posted, or complete.
+            self.waiting.0.entry(import.lease).or_default().extend(fragments);
+            self.peers[peer as usize].held += 1;
+            if let (Some(request), Some(notice)) = (self.requests.get_mut(number), notice) {
+                request.notice = Some(notice);
+                self.peers[peer as usize].held += 1;
+            }
+            return Ok(Posted::Pending);
+        };
         let mut fragments = fragments.into_iter();
         let mut is_first = true;
-        while let Some(fragment) = fragments.next() {
+        while let Some(mut fragment) = fragments.next() {
+            fragment.locate(at);
             match self.post_fragment(fragment) {
                 Ok(None) => is_first = false,
                 Ok(Some(_)) if is_first => {
@@ -104,7 +141,10 @@ impl Engine {
                 }
                 Ok(Some(fragment)) => {
                     self.unposted.push_back(fragment);
-                    self.unposted.extend(fragments);
+                    self.unposted.extend(fragments.map(|mut fragment| {
+                        fragment.locate(at);
+                        fragment
+                    }));
                     break;
                 }
                 Err((_, failure)) if is_first => {
@@ -120,6 +160,16 @@ impl Engine {
                     self.fragment_ended(request, Err(failure));
                     break;
                 }
+            }
+        }
+        // Until then, later signals wait.
+        if let Some(notice) = notice {
+            match self.requests.get_mut(number) {
+                Some(request) if !(transfer.write && self.fabric.offer.orders) => {
+                    request.notice = Some(notice);
+                    self.peers[peer as usize].held += 1;
+                }
+                _ => self.notify(notice, Some(number)),
             }
         }
         Ok(Posted::Pending)
@@ -162,7 +212,7 @@ impl Engine {
         number: u64,
         import: &Import,
         transfer: &Transfer<'_>,
-        (at, offset): (Exposure, usize),
+        offset: usize,
         id: u64,
     ) -> Result<Option<(SmallVec<[Fragment; 1]>, Request)>> {
         let (write, len, name) = (transfer.write, transfer.len(), transfer.name());
@@ -198,7 +248,6 @@ impl Engine {
             }
         }
         let mut fragments = SmallVec::new();
-        let address = at.address.wrapping_add(offset as u64);
         let (mut from, mut first) = (0, 0);
         // Fragments end between blocks, or inside one that is too long for the provider.
         while first < blocks.len() {
@@ -214,7 +263,7 @@ impl Engine {
                 first += usize::from(block.len == 0);
             }
             let peer = self.peers[import.peer as usize].address;
-            let remote = Remote { peer, addr: address + from as u64, len: bytes, key: at.key };
+            let remote = Remote { peer, addr: (offset + from) as u64, len: bytes, key: 0 };
             from += bytes;
             fragments.push(Fragment { request: number, write, local, descs: of, remote });
         }
@@ -225,6 +274,7 @@ impl Engine {
             lease: import.lease,
             left: fragments.len(),
             error: None,
+            notice: None,
             _memory: memory,
             bounce,
         };
@@ -286,7 +336,7 @@ impl Engine {
         let Some(request) = self.requests.remove(number) else { return };
         self.open -= 1;
         let lost = self.gone(request.peer, request.name);
-        let result = request.error.or(lost).map_or(Ok(()), Err);
+        let result = lost.or(request.error).map_or(Ok(()), Err);
         if let Some((slot, into)) = &request.bounce {
             if request.id.is_some() && result.is_ok() {
                 let len = into.iter().map(|block| block.len).sum();
@@ -295,6 +345,12 @@ impl Engine {
                 unsafe { copy::scatter(self.sends.bytes(*slot, len), into) };
             }
             self.sends.give_back(*slot);
+        }
+        if let Some(notice) = request.notice {
+            self.peers[request.peer as usize].held -= 1;
+            if request.id.is_some() && result.is_ok() {
+                self.notify(notice, None);
+            }
         }
         let ended = self.leases.finish(request.lease);
         self.control_if(ended);
@@ -309,6 +365,60 @@ impl Engine {
         if let Some(request) = self.requests.get_mut(number) {
             request.id = None;
             self.end_request(number);
+        }
+    }
+
+    /// Posts the requests that wait for a lease, or ends them if it was not granted.
+    pub(super) fn end_waiting(&mut self, lease: u64) {
+        let at = match self.leases.state(lease).0 {
+            State::Granted(at) => at,
+            State::Revoked => return self.drop_waiting(|_, of| of == lease),
+            State::New | State::Asked => return,
+        };
+        let mut last = None;
+        for mut fragment in self.waiting.0.remove(&lease).into_iter().flatten() {
+            if last.replace(fragment.request) != Some(fragment.request) {
+                self.release_signals(fragment.request);
+            }
+            match fragment.locate(at) {
+                true => self.unposted.push_back(fragment),
+                false => self.fragment_failed(fragment.request, ErrorKind::OutOfRange),
+            }
+        }
+        self.drive();
+    }
+
+    /// Lets later signals go, as far as they wait because a request waits for its lease.
+    fn release_signals(&mut self, number: u64) {
+        if let Some(request) = self.requests.get(number) {
+            self.peers[request.peer as usize].held -= 1;
+        }
+    }
+
+    fn fragment_failed(&mut self, number: u64, kind: ErrorKind) {
+        if let Some(request) = self.requests.get_mut(number) {
+            let e = Error::new(kind, request.name).rank(self.me).peer(request.peer).device("ofi");
+            request.error.get_or_insert(e.cause("the owner's answer to the first access"));
+        }
+        self.fragment_ended(number, Ok(()));
+    }
+
+    /// Ends the requests that wait for a lease, of those that `which` selects by request and lease.
+    pub(super) fn drop_waiting(&mut self, which: impl Fn(&Request, u64) -> bool) {
+        let mut dropped = Vec::new();
+        let requests = &self.requests;
+        self.waiting.0.retain(|lease, fragments| {
+            let is_dropped = |fragment: &Fragment| requests.get(fragment.request).is_none_or(|one| which(one, *lease));
+            dropped.extend(fragments.iter().filter(|one| is_dropped(one)).map(|one| one.request));
+            fragments.retain(|one| !is_dropped(one));
+            !fragments.is_empty()
+        });
+        let mut last = None;
+        for number in dropped {
+            if last.replace(number) != Some(number) {
+                self.release_signals(number);
+            }
+            self.fragment_failed(number, ErrorKind::BadKey);
         }
     }
 
@@ -328,6 +438,11 @@ impl Engine {
                 request.id = None;
             }
         }
+        let requests = std::mem::take(&mut self.requests);
+        let is_cancelled = |number| requests.get(number).is_some_and(|request| request.id.is_none());
+        self.drop_notices(|_, request| request.is_some_and(is_cancelled));
+        self.requests = requests;
+        self.drop_waiting(|request, _| request.id.is_none());
         self.drop_unposted(|request| request.id.is_none());
         self.done.retain(|(id, _)| !which(*id));
         // A slot stays in use instead of the caller's memory.

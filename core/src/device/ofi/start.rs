@@ -25,7 +25,7 @@ const MAX_BLOCKS: usize = 16;
 #[derive(Debug, PartialEq, Eq)]
 struct EndpointAddress {
     provider: String,
-    /// Whether writes complete when they are visible, and make progress while this rank computes.
+    /// Whether writes complete when they are visible, make progress while this rank computes, and precede messages.
     guarantees: u8,
     address: Vec<u8>,
 }
@@ -59,7 +59,8 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     let fabric = offers.open(nth).map_err(failed)?;
     let offer = fabric.offer.clone();
     tracing::debug!(rank = me, "ofi: {}", offer.text());
-    let guarantees = u8::from(offer.delivers) | u8::from(offer.progresses) << 1;
+    let guarantees = [offer.delivers, offer.progresses, offer.orders];
+    let guarantees = guarantees.iter().rev().fold(0, |bits, has| bits << 1 | u8::from(*has));
     let own = EndpointAddress { provider: offer.provider, guarantees, address: fabric.address().map_err(failed)? };
     bootstrap.put(&format!("ofi.{me}"), &own.write())?;
     bootstrap.fence()?;
@@ -84,7 +85,11 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         me,
         capabilities: Capabilities {
             max_blocks: MAX_BLOCKS,
-            placement: if offer.delivers { Placement::AtCompletion } else { Placement::AtRead },
+            placement: match (offer.delivers, offer.orders) {
+                (true, true) => Placement::InOrder,
+                (true, false) => Placement::AtCompletion,
+                (false, _) => Placement::AtRead,
+            },
             atomics: false,
             passive: offer.progresses,
             own_by_copy: true,

@@ -36,6 +36,8 @@ const FI_REMOTE_WRITE: u64 = 1 << 13;
 pub(super) const FI_CONTEXT: u64 = 1 << 59;
 pub(super) const FI_CONTEXT2: u64 = 1 << 52;
 
+/// Messages are received after writes that were posted before them, and in the order of posting.
+pub(super) const FI_ORDER_SAW: u64 = 1 << 7;
 pub(super) const FI_ORDER_SAS: u64 = 1 << 8;
 
 pub(super) const FI_MR_LOCAL: c_int = 1 << 2;
@@ -330,7 +332,7 @@ pub(super) struct FabricAttr {
     fabric: usize,
     pub name: *mut c_char,
     pub prov_name: *mut c_char,
-    pub prov_version: u32,
+    prov_version: u32,
 }
 
 #[repr(C)]

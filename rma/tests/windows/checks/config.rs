@@ -57,11 +57,17 @@ const VERBS: &[Config] = &[
     row("network, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
 ];
 
-/// Whether the environment selects a network, verbs or tcp, over which all configurations then run.
+/// Whether the environment selects a network (verbs, tcp, ofi), over which all configurations then run.
 pub(crate) fn verbs() -> bool {
-    static VERBS: LazyLock<bool> =
-        LazyLock::new(|| std::env::var("FARSIDE_DEVICE").is_ok_and(|d| matches!(&*d, "verbs" | "route" | "tcp")));
+    static VERBS: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var("FARSIDE_DEVICE").is_ok_and(|d| matches!(&*d, "verbs" | "route" | "tcp" | "ofi"))
+    });
     *VERBS
+}
+
+/// Whether updates are packets, which the target's processor serves while its rank is in the runtime: the device is ofi.
+pub(crate) fn served() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "ofi")
 }
 
 /// Whether ranks are spread over nodes, so that some share memory and others do not.
@@ -79,7 +85,8 @@ pub(crate) fn quick() -> bool {
 fn of_the_machine(name: &str) -> Option<String> {
     let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
         || name.starts_with("FARSIDE_VERBS_")
-        || name.starts_with("FARSIDE_TCP_");
+        || name.starts_with("FARSIDE_TCP_")
+        || name.starts_with("FARSIDE_OFI_");
     device.then(|| std::env::var(name).ok()).flatten()
 }
 
