@@ -69,6 +69,24 @@ impl Message {
         Ok(operation)
     }
 
+    /// Starts the message as a send, which takes its data from `copy` if there is one; `None` if it is complete. `is_tried`:
+    /// [`is_sent`] has tried it.
+    fn begin_send(self, call: &Call<'_>, is_tried: bool, copy: Option<&[u8]>) -> Result<Option<Rc<PointToPoint>>> {
+        let Self { comm, partner, tag, data } = self;
+        let Partner::To(target, mode) = partner else {
+            return Ok(Some(PointToPoint::at(Some(comm), Stage::ProcNull)));
+        };
+        match start_send(call, &comm.1, (target, tag), (mode, is_tried), &copy.map_or(data, Data::of)) {
+            Ok(Sending::Done) => Ok(None),
+            Ok(open) => {
+                let operation = PointToPoint::at(Some(comm), Stage::ProcNull);
+                operation.sends(target, open);
+                Ok(Some(operation))
+            }
+            Err(failed) => Err(failed.on(&comm)),
+        }
+    }
+
     /// Starts the message as a receive; `None` if its source is `MPI_PROC_NULL`.
     fn begin_receive(self, call: &Call<'_>) -> Result<Option<Request>> {
         let Partner::From(source) = self.partner else { return Ok(None) };
@@ -99,17 +117,7 @@ fn is_sent(call: Usual<'_>, data: Buffer, to: Peer) -> bool {
 /// is complete.
 fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Option<Rc<PointToPoint>>> {
     let is_tried = mode == Mode::Standard && call.plain.size(data.n, data.datatype).is_some();
-    let Message { comm, partner, tag, data } = Message::send(call, data, to, mode)?;
-    let Partner::To(target, _) = partner else { return Ok(Some(PointToPoint::at(Some(comm), Stage::ProcNull))) };
-    match start_send(call, &comm.1, (target, tag), (mode, is_tried), &data) {
-        Ok(Sending::Done) => Ok(None),
-        Ok(open) => {
-            let operation = PointToPoint::at(Some(comm), Stage::ProcNull);
-            operation.sends(target, open);
-            Ok(Some(operation))
-        }
-        Err(failed) => Err(failed.on(&comm)),
-    }
+    Message::send(call, data, to, mode)?.begin_send(call, is_tried, None)
 }
 
 /// Starts a receive by `start`, and returns its request.

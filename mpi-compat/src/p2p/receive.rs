@@ -136,18 +136,19 @@ fn replacing(call: &Call<'_>, data: Buffer, to: Peer, from: Peer) -> Result<(Mes
 fn exchange(call: &Call<'_>, send: Message, receive: Message, copy: Option<&[u8]>, status: StatusOut) -> Result {
     let receiving = receive.begin_receive(call)?;
     let has_ended = || receiving.is_none_or(|request| call.receives.has_ended(request));
-    let sent = send.begin(call, copy).and_then(|send| {
+    let sent = send.begin_send(call, false, copy).and_then(|send| {
+        let Some(send) = send else { return Ok(None) };
         let awaited = || if has_ended() { send.awaits() } else { receiving.and_then(|r| call.receives.awaits(r)) };
         let waited = call.wait_until(awaited, || has_ended() && send.has_ended());
         if let Err(failed) = waited {
             send.abandon(&call.job()?);
             return Err(on(&*send, failed));
         }
-        Ok(send)
+        Ok(Some(send))
     });
     match sent {
         Ok(send) => {
-            let sent = send.complete(call, StatusOut::IGNORE);
+            let sent = send.map_or(Ok(()), |send| send.complete(call, StatusOut::IGNORE));
             finish_receive(call, receiving, status).and(sent)
         }
         Err(failed) => {
