@@ -3,7 +3,7 @@
 
 use farside_rma::core::sim::{Interface, Network, Simulation};
 use farside_rma::raw::{Options, RawWindow};
-use farside_rma::{Assert, LockKind, Result};
+use farside_rma::{Assert, LockKind, LockWindow, Op, Result};
 
 /// The number of round trips of an epoch of rank 0 that locks rank 1 for `operations`.
 fn round_trips(kind: LockKind, operations: impl Fn(&RawWindow) -> Result<()>) -> f64 {
@@ -47,4 +47,29 @@ fn lock_put_unlock_takes_two_round_trips() {
         window.flush(1)
     });
     assert!((3.0..3.1).contains(&read), "{read}");
+}
+
+/// Without atomics of the network, a target makes the updates of others while it is in the runtime: it may not repeat its own
+/// operations on its memory without making them.
+#[test]
+fn rank_that_waits_by_its_own_atomics_makes_those_of_others() {
+    for flushes in [false, true] {
+        let network = Network { atomics: false, ..Network::default() };
+        let run = Simulation::new(2).network(network).run(move |job| {
+            let window = LockWindow::<u64>::allocate(&job.world()?, 1)?;
+            let seen = window.lock_all(Assert::empty(), |e| {
+                if job.rank() == 1 {
+                    return e.fetch_and_op_blocking(Op::Sum, 7, 0, 0);
+                }
+                let mut turns = (0..1_000_000).map(|_| match flushes {
+                    true => e.flush(0).and_then(|()| e.compare_and_swap_blocking(7, 8, 0, 0)),
+                    false => e.compare_and_swap_blocking(7, 8, 0, 0),
+                });
+                turns.find(|seen| !matches!(seen, Ok(0))).unwrap_or(Ok(0))
+            })?;
+            window.free()?;
+            Ok(seen)
+        });
+        assert_eq!(run.unwrap().results, [7, 0], "flushes: {flushes}");
+    }
 }

@@ -240,10 +240,15 @@ impl RawWindow {
         true
     }
 
-    /// Whether an operation to an unmapped target may be in progress, withheld or queued, or may have failed.
+    /// Whether an operation to an unmapped target may be in progress, withheld or queued, or may have failed; or whether
+    /// this rank must serve its peers.
     #[inline(never)]
     fn has_pending(&self, t: &Target, target: usize) -> bool {
-        self.serving.accumulates || t.is_busy() || t.has_failed() || self.has_unposted(target)
+        self.serving.accumulates
+            || t.is_busy()
+            || t.has_failed()
+            || self.has_unposted(target)
+            || self.must_serve(target)
     }
 
     /// The last part of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a memory fence

@@ -557,8 +557,18 @@ impl RawWindow {
             // Only progress can change the result, so it is not rechecked before waiting.
             let awaited = || self.awaited("complete operations", target);
             self.job.wait(awaited, || Ok((!is_busy(t)).then_some(())))?;
+        } else if self.must_serve(target) {
+            self.job.progress_of_test()?;
         }
         Ok(())
+    }
+
+    /// Whether peers' operations on this rank's memory, which is `target`, take effect only while this rank is in the runtime.
+    /// Its own operations on it are complete at once; a program that repeats them until a peer has changed the memory
+    /// lets the peer's take effect.
+    #[inline(never)]
+    pub(super) fn must_serve(&self, target: usize) -> bool {
+        target == self.team.rank() && !self.mapped && !self.job.device().capabilities().passive
     }
 
     /// Waits until all operations to all targets are complete.
