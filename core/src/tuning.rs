@@ -23,7 +23,7 @@ use crate::settings::{CacheFolder, Settings};
 const DEVICES: [&str; 5] = ["shm", "verbs", "route", "tcp", "ofi"];
 /// Maximum number of bytes of the rules of a device in the file, and of those that are published.
 const MAX_KEPT: usize = 50 << 10;
-const MAX_PUBLISHED: usize = 8 << 10;
+const MAX_PUBLISHED: usize = 5 << 10;
 /// Maximum number of bytes of other values that are published.
 const MAX_OTHER: usize = 6 << 10;
 /// Maximum time for which the first job measures.
