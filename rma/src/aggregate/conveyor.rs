@@ -10,7 +10,8 @@ use farside_core::job::OneThread;
 use farside_core::{Located, Result, Team, located};
 
 use super::Options;
-use super::state::{AGGREGATE, Aggregator, wait_for_any};
+use super::finish::wait_for_any;
+use super::state::{AGGREGATE, Aggregator};
 use super::wire::word;
 use crate::elements::WindowElement;
 

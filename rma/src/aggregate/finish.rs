@@ -130,3 +130,20 @@ impl Aggregator {
         )
     }
 }
+
+/// Sends all blocks that may leave, and waits until a message has arrived for one of these, or a block has left.
+pub(super) fn wait_for_any(all: &[&Aggregator]) -> Result<()> {
+    let Some(first) = all.first() else { return Ok(()) };
+    all.iter().for_each(|one| one.blocks.borrow_mut().leaving = true);
+    first.job().wait(
+        || first.awaited(None),
+        || {
+            for one in all {
+                one.check()?;
+                one.turn()?;
+            }
+            let has_changed = |one: &&Aggregator| one.has_received.take() | one.has_departed.take();
+            Ok((all.iter().filter(|one| has_changed(one)).count() > 0).then_some(()))
+        },
+    )
+}

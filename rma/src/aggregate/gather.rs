@@ -7,7 +7,8 @@ use farside_core::{Result, located};
 
 use super::Options;
 use super::conveyor::Conveyor;
-use super::state::{AGGREGATE, Aggregator, wait_for_any};
+use super::finish::wait_for_any;
+use super::state::{AGGREGATE, Aggregator};
 use super::wire::number;
 use crate::assert::Assert;
 use crate::elements::WindowElement;

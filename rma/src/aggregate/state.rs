@@ -51,8 +51,8 @@ pub(super) struct Aggregator {
     /// Whether the object has ended, so that nothing is consumed any more.
     has_ended: Cell<bool>,
     /// Whether a block has left since the last progress.
-    has_departed: Cell<bool>,
-    /// Whether a message has arrived since the last [`wait_for_any`].
+    pub(super) has_departed: Cell<bool>,
+    /// Whether a message has arrived since the last [`wait_for_any`](super::finish::wait_for_any).
     pub(super) has_received: Cell<bool>,
     /// An error that no call has returned yet.
     failed: RefCell<Option<Error>>,
@@ -586,21 +586,4 @@ impl Aggregator {
             },
         )
     }
-}
-
-/// Sends all blocks that may leave, and waits until a message has arrived for one of these, or a block has left.
-pub(super) fn wait_for_any(all: &[&Aggregator]) -> Result<()> {
-    let Some(first) = all.first() else { return Ok(()) };
-    all.iter().for_each(|one| one.blocks.borrow_mut().leaving = true);
-    first.job().wait(
-        || first.awaited(None),
-        || {
-            for one in all {
-                one.check()?;
-                one.turn()?;
-            }
-            let has_changed = |one: &&Aggregator| one.has_received.take() | one.has_departed.take();
-            Ok((all.iter().filter(|one| has_changed(one)).count() > 0).then_some(()))
-        },
-    )
 }
