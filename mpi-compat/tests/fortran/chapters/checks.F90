@@ -3,7 +3,7 @@
 module checks
   implicit none
   integer :: rank, ranks, next, previous, wrong = 0
-  logical :: on_intel
+  logical :: on_intel, one_node
 contains
   subroutine check(good, what)
     logical, intent(in) :: good

@@ -19,7 +19,7 @@ contains
     call lists(comm)
     call dynamic(comm)
     call requests(comm)
-    call shared(comm)
+    if (one_node) call shared(comm)
   end subroutine
 
   ! Each rank reads elements of an array that is distributed by blocks; one get a rank, with a type of indices at both ends.
