@@ -251,6 +251,14 @@ impl RawWindow {
             || self.must_serve(target)
     }
 
+    /// Whether peers' operations on this rank's memory, which is `target`, take effect only while this rank is in the runtime.
+    /// Its own operations on it are complete at once; a program that repeats them until a peer has changed the memory
+    /// lets the peer's take effect.
+    #[inline(never)]
+    pub(super) fn must_serve(&self, target: usize) -> bool {
+        target == self.team.rank() && !self.mapped && !self.job.device().capabilities().passive
+    }
+
     /// The last part of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a memory fence
     /// keeps later loads from overtaking them. Copies to and from mapped memory of a lost rank succeed, so every 4096th
     /// flush checks the peers.

@@ -563,14 +563,6 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Whether peers' operations on this rank's memory, which is `target`, take effect only while this rank is in the runtime.
-    /// Its own operations on it are complete at once; a program that repeats them until a peer has changed the memory
-    /// lets the peer's take effect.
-    #[inline(never)]
-    pub(super) fn must_serve(&self, target: usize) -> bool {
-        target == self.team.rank() && !self.mapped && !self.job.device().capabilities().passive
-    }
-
     /// Waits until all operations to all targets are complete.
     ///
     /// # Errors
