@@ -28,7 +28,7 @@ pub(crate) struct Tree {
     pub(crate) finished: bool,
 }
 
-/// What a rank sends in a round.
+/// A message of a round.
 pub(crate) enum Step {
     /// The sums of its subtree, to its parent.
     Report(usize, [u64; 2]),

@@ -134,7 +134,7 @@ pub(crate) fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
 }
 
 impl Offer {
-    /// What the provider can do, in words.
+    /// The abilities of the provider, in words.
     pub(super) fn text(&self) -> String {
         let placed = match (self.delivers, self.orders) {
             (true, true) => "writes are visible when they complete, and before later messages",

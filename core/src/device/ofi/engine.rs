@@ -39,9 +39,9 @@ pub(super) struct Peer {
     /// Messages of each class that were sent to it, and how many of them it has taken.
     sent: [u32; CLASSES],
     taken_there: [u32; CLASSES],
-    /// Messages of each class that this rank has taken from it, and how many of them it has been told.
+    /// Messages of each class that this rank has taken from it, and how many of them this rank has reported to it.
     taken_here: [u32; CLASSES],
-    told: [u32; CLASSES],
+    reported: [u32; CLASSES],
     is_credit_due: bool,
     /// Number of notifications that are not sent.
     pub held: u32,
@@ -220,7 +220,7 @@ impl Engine {
         match posted {
             Ok(true) => {
                 let peer = &mut self.peers[to as usize];
-                peer.told = peer.taken_here;
+                peer.reported = peer.taken_here;
                 message.class().into_iter().for_each(|class| peer.sent[class] = peer.sent[class].wrapping_add(1));
                 self.destinations[slot as usize] = (to, message.class().is_some());
                 Ok(true)
@@ -272,11 +272,11 @@ impl Engine {
         for _ in 0..self.outbox.len() {
             let Some((to, message)) = self.outbox.pop_front() else { return };
             let peer = &mut self.peers[to as usize];
-            let is_told = message == Message::Credit && peer.told == peer.taken_here;
+            let is_reported = message == Message::Credit && peer.reported == peer.taken_here;
             if message == Message::Credit {
                 peer.is_credit_due = false;
             }
-            if is_told {
+            if is_reported {
                 continue;
             }
             // SAFETY: the message has no blocks.
@@ -295,7 +295,7 @@ impl Engine {
     pub(super) fn count_taken(&mut self, source: u32, class: usize) {
         let peer = &mut self.peers[source as usize];
         peer.taken_here[class] = peer.taken_here[class].wrapping_add(1);
-        if peer.taken_here[class].wrapping_sub(peer.told[class]) >= ROOM / 2 && !peer.is_credit_due {
+        if peer.taken_here[class].wrapping_sub(peer.reported[class]) >= ROOM / 2 && !peer.is_credit_due {
             peer.is_credit_due = true;
             self.outbox.push_back((source, Message::Credit));
         }
@@ -480,7 +480,7 @@ impl Engine {
         Some((source, bytes))
     }
 
-    /// Sets a cell of this rank; the error is the reason why there is none.
+    /// Sets a cell of this rank. An error means that no such cell exists.
     pub(super) fn raise(&self, region: u64, offset: u64, value: u64) -> Result<(), ErrorKind> {
         let set = |cell: *mut u8, _: &_| {
             if !cell.addr().is_multiple_of(8) {

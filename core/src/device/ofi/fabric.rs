@@ -35,7 +35,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What a provider is asked to guarantee.
+/// The guarantees that a provider is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guarantees {
     /// As in [`Offer::delivers`].
@@ -44,7 +44,7 @@ pub(super) struct Guarantees {
     pub orders: bool,
 }
 
-/// What a provider offers.
+/// The abilities of a provider.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub provider: String,

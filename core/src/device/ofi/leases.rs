@@ -16,7 +16,7 @@ use crate::slots::Slots;
 /// Where a region is, as its owner says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exposure {
-    /// What the provider adds to an offset.
+    /// The address at the provider of offset 0.
     pub address: u64,
     pub key: u64,
     pub len: u64,

@@ -21,7 +21,7 @@ const OP: &str = "open the ofi device";
 /// Maximum number of blocks of a write or a read; beyond the provider's limit it is several operations.
 const MAX_BLOCKS: usize = 16;
 
-/// What a rank publishes.
+/// The published address of a rank.
 #[derive(Debug, PartialEq, Eq)]
 struct EndpointAddress {
     provider: String,
