@@ -64,11 +64,25 @@ fn find(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
 /// # Errors
 /// `Launcher` if the command `farside` is not found.
 pub(crate) fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
+    let mut command = launcher(ranks, limit)?;
+    command.arg(own_program()).arg("worker").args(arguments);
+    Ok(command)
+}
+
+/// The command that starts `ranks` ranks, ended after `limit`, of a program that is still to be added.
+///
+/// # Errors
+/// `Launcher` if the command `farside` is not found.
+pub(crate) fn launcher(ranks: u32, limit: Duration) -> Result<Command> {
     let mut command = Command::new(farside()?);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);
-    // The ranks must run the same program, although another build may have replaced its file since the start.
-    command.arg(format!("/proc/{}/exe", std::process::id())).arg("worker").args(arguments);
     Ok(command)
+}
+
+/// The path of this program. The ranks must run the same one, although another build may have replaced its file since the
+/// start.
+pub(crate) fn own_program() -> String {
+    format!("/proc/{}/exe", std::process::id())
 }
 
 /// The command that starts a peer, which `ci/peers` has put into `FARSIDE_PEERS` or `target/peers`, ended after

@@ -9,7 +9,7 @@
 //!
 //! [`coll`] measures each collective by every algorithm, [`two_sided`] messages and the layers below them. [`messages`],
 //! [`packets`] and [`growth`] count; [`waiting`], [`schemes`], [`rendezvous`], [`switches`] and [`pgas`] have their own
-//! measurements.
+//! measurements. [`papers`] makes a page of the experiments of the papers, some of them on simulated networks.
 
 use std::env;
 use std::process::ExitCode;
@@ -34,6 +34,7 @@ mod options;
 mod pack;
 mod packets;
 mod pages;
+mod papers;
 mod pgas;
 mod plan;
 mod record;
@@ -71,6 +72,7 @@ enum Command {
     Rendezvous(rendezvous::Arguments),
     Switches(switches::Arguments),
     Pgas(pgas::command::Arguments),
+    Papers(papers::Arguments),
     #[command(hide = true)]
     Worker(worker::Worker),
 }
@@ -93,6 +95,7 @@ impl Command {
             Self::Rendezvous(arguments) => arguments.run(),
             Self::Switches(arguments) => arguments.run(),
             Self::Pgas(arguments) => arguments.run(),
+            Self::Papers(arguments) => arguments.run(),
             Self::Worker(worker) => worker.run(),
         }
     }

@@ -5,8 +5,6 @@
 //!
 //! The ranks are two threads of this process, with one device each.
 
-use std::time::Instant;
-
 use clap::{Args, value_parser};
 use farside_core::device::CutOffs;
 use farside_core::error::{Error, ErrorKind, Result};
@@ -47,7 +45,7 @@ const PUTS: u32 = 4;
 
 /// The schemes, and the setting that selects each: packed, sent, unpacked; a message for each block; lists of blocks on
 /// both sides; the same number of bytes in one block.
-const WAYS: [(&str, &str); 4] =
+pub(crate) const WAYS: [(&str, &str); 4] =
     [("Generic", "generic"), ("Multi-W", "multi-w"), ("SGRS", "sgrs"), ("contiguous", "multi-w")];
 
 fn failed(e: DatatypeError) -> Error {
@@ -67,9 +65,14 @@ pub(crate) struct Cost {
     pub(crate) target_us: f64,
 }
 
-/// Measures every shape in one of the [`WAYS`], each `rounds` times.
-fn measure((name, setting): (&str, &str), cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
-    let settings = settings_with(&[("FARSIDE_TRANSFER", setting)])?;
+/// Measures every shape in one of the [`WAYS`], each `rounds` times, with further settings, those of a device.
+pub(crate) fn measure(
+    (name, setting): (&str, &str),
+    device: &[(&str, &str)],
+    cases: &[Case],
+    rounds: u32,
+) -> Result<Vec<Cost>> {
+    let settings = settings_with(&[device, &[("FARSIDE_TRANSFER", setting)]].concat())?;
     let mut both = Job::threads_with(2, &settings, |job| rank(job, name == "contiguous", cases, rounds))?;
     let (target, mut origin) = (both.pop().unwrap_or_default(), both.pop().unwrap_or_default());
     for (o, t) in origin.iter_mut().zip(target) {
@@ -80,8 +83,8 @@ fn measure((name, setting): (&str, &str), cases: &[Case], rounds: u32) -> Result
 
 /// Measures block diagonals with blocks of these sides, `rounds` times each, alternating between the same layout and a
 /// new one each time: the same diagonals of a matrix that starts at another element.
-fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Vec<String>>> {
-    let settings = settings_with(&[("FARSIDE_TRANSFER", "sgrs")])?;
+pub(crate) fn measure_diagonals(device: &[(&str, &str)], sides: &[u64], rounds: u32) -> Result<Vec<Vec<String>>> {
+    let settings = settings_with(&[device, &[("FARSIDE_TRANSFER", "sgrs")]].concat())?;
     let mut both = Job::threads_with(2, &settings, |job| {
         let team = job.world()?;
         sides.iter().map(|side| diagonals_of(&team, *side, rounds)).collect::<Result<Vec<_>>>()
@@ -122,16 +125,18 @@ fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Vec<String>> {
 
 /// Microseconds of the given number of puts by rank 0, and the fence that closes them.
 fn fenced(window: &RawWindow, buffer: &[u8], map: &TypeMap, puts: u32) -> Result<f64> {
-    let start = Instant::now();
+    let device = window.team().job().device();
+    let start = device.now();
     for _ in 0..if window.team().rank() == 0 { puts } else { 0 } {
         // SAFETY: the buffer outlives the fence.
         unsafe { window.put_typed(buffer.as_ptr(), map, 1, 0, map) }?;
     }
     window.fence(Assert::empty())?;
-    Ok(start.elapsed().as_secs_f64() * 1e6)
+    Ok((device.now() - start).as_secs_f64() * 1e6)
 }
 
-fn rank(job: &Job, is_contiguous: bool, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
+/// One rank of [`measure`]: the costs of all shapes; CPU time is that of this rank's thread.
+pub(crate) fn rank(job: &Job, is_contiguous: bool, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
     let team = job.world()?;
     let most = cases.iter().map(Case::room).max().unwrap_or(0);
     let window = RawWindow::allocate(&team, most, Options::default())?;
@@ -197,7 +202,7 @@ pub(crate) fn report(rounds: u32, quick: bool) -> Result<()> {
     let cases = shapes::puts(quick).into_iter().map(|(shape, bytes)| Case::new(shape, bytes));
     let mut cases = cases.collect::<Result<Vec<_>>>()?;
     cases.retain(|case| is_of(case, "columns") || is_of(case, "blocks"));
-    let ways = WAYS.map(|way| measure(way, &cases, rounds));
+    let ways = WAYS.map(|way| measure(way, &[], &cases, rounds));
     let ways = ways.into_iter().collect::<Result<Vec<_>>>()?;
     type Part = (&'static str, fn(&Cost) -> f64);
     let parts: [Part; 4] = [
@@ -221,7 +226,7 @@ pub(crate) fn report(rounds: u32, quick: bool) -> Result<()> {
     let sides = if quick { &[16][..] } else { &[4, 8, 16, 32, 64] };
     let header = ["message", "blocks", "layout known", "sent bytes", "layout new", "sent bytes"];
     let about = "two leading block diagonals by SGRS: microseconds of a put and its fence, bytes of layouts sent";
-    println!("{about}\n{}", text(&header, 0, measure_diagonals(sides, rounds)?));
+    println!("{about}\n{}", text(&header, 0, measure_diagonals(&[], sides, rounds)?));
     let us = |i: usize| std::array::from_fn(|way| ways[way][i].us);
     let measured: Vec<_> = cases
         .iter()

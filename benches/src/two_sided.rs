@@ -93,7 +93,7 @@ fn layers(sizes: &[u64], rounds: u32) -> Result<()> {
 }
 
 /// The measurements: name and delivery method of each.
-const WAYS: [(&str, &str); 5] = [
+pub(crate) const WAYS: [(&str, &str); 5] = [
     ("put", "put and flush in lock_all; the target looks at the last byte"),
     ("base", "active message into place; the completion handler runs on another thread"),
     ("counters", "active message into place; the target waits for its counter"),
@@ -109,11 +109,11 @@ const BLOCKS: u32 = 40;
 const BLOCK: Duration = Duration::from_micros(500);
 
 /// Microseconds of a one-way message, and of one message of a burst, by delivery method and size.
-type Times = Vec<Vec<[f64; 2]>>;
+pub(crate) type Times = Vec<Vec<[f64; 2]>>;
 
 /// Measures all delivery methods between two ranks as threads, which wait according to `FARSIDE_WAIT`: "spin" polls,
 /// "park" sleeps until a message arrives.
-fn measure(wait: &str, sizes: &[u64]) -> Result<Times> {
+pub(crate) fn measure(wait: &str, sizes: &[u64]) -> Result<Times> {
     let settings = settings_with(&[("FARSIDE_WAIT", wait)])?;
     let way = |(name, _): (&str, &str)| -> Result<Vec<[f64; 2]>> {
         let of_rank =

@@ -3,5 +3,6 @@
 mod datatype;
 mod documents;
 mod packages;
+mod papers;
 mod pgas;
 mod suites;

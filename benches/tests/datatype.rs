@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The search path for the launcher: the program's own folder, or that of a freshly built launcher.
-fn folders_with_launcher() -> Vec<PathBuf> {
+pub(crate) fn folders_with_launcher() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_farside-bench")).parent().unwrap();
     assert!(farside_harness::farside().is_file());
     let path = env::var_os("PATH").unwrap_or_default();

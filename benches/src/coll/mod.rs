@@ -4,7 +4,7 @@ pub(crate) mod command;
 pub(crate) mod report;
 
 use farside_core::coll::operation::{Call, Neighbors, Operation};
-use farside_core::coll::schedule::predict::{Bytes, PLogP, Table, predict_algorithm};
+use farside_core::coll::schedule::predict::{Bytes, Model, PLogP, Table, predict_algorithm};
 use farside_core::coll::selection::{Choice, Facts, Placement, row};
 use farside_core::coll::table;
 use farside_core::model::Models;
@@ -29,7 +29,7 @@ pub(crate) fn operations() -> Vec<Op> {
 }
 
 /// A collective with a vector or blocks of `bytes` bytes; root 0. The ranks are on one node, or, where `FARSIDE_DEVICE` is
-/// verbs, connected by verbs alone.
+/// verbs, each on a node of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// The operation.
@@ -38,7 +38,7 @@ pub(crate) struct Case {
     pub(crate) ranks: u32,
     /// Bytes of the vector or of a block.
     pub(crate) bytes: u64,
-    is_verbs: bool,
+    is_between_nodes: bool,
     /// For each rank, the ranks before and after it on a ring, which are its sources and destinations.
     ring: Vec<[u32; 2]>,
 }
@@ -47,8 +47,13 @@ impl Case {
     /// A case on doubles.
     pub(crate) fn new(operation: Operation, ranks: u32, bytes: u64) -> Self {
         let ring = (0..ranks).map(|rank| [(rank + ranks - 1) % ranks, (rank + 1) % ranks]).collect();
-        let is_verbs = Settings::from_env().is_ok_and(|settings| settings.device == DeviceChoice::Verbs);
-        Self { operation, ranks, bytes, is_verbs, ring }
+        let is_between_nodes = Settings::from_env().is_ok_and(|settings| settings.device == DeviceChoice::Verbs);
+        Self { operation, ranks, bytes, is_between_nodes, ring }
+    }
+
+    /// The same with each rank on a node of its own, if `is_so`.
+    pub(crate) fn between_nodes(self, is_so: bool) -> Self {
+        Self { is_between_nodes: self.is_between_nodes || is_so, ..self }
     }
 
     fn call(&self, rank: u32) -> Call<'_> {
@@ -57,13 +62,13 @@ impl Case {
         // A reduction on a team works in place.
         let in_place = self.operation.is_reduction() && self.operation.is_of_a_vector();
         let call = Call::new(self.operation, rank, self.ranks);
-        Call { neighbors, in_place, elements: self.bytes / ELEMENT, lends: !self.is_verbs, ..call }
+        Call { neighbors, in_place, elements: self.bytes / ELEMENT, lends: !self.is_between_nodes, ..call }
     }
 
     fn facts(&self) -> Facts {
         let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let oversubscribed = self.ranks as usize > processors;
-        let placement = match (self.is_verbs, oversubscribed) {
+        let placement = match (self.is_between_nodes, oversubscribed) {
             (true, _) => Placement::Anywhere,
             (false, true) => Placement::OversubscribedNode,
             (false, false) => Placement::OneNode,
@@ -102,8 +107,8 @@ impl Case {
         all
     }
 
-    /// The time in microseconds that a model predicts.
-    pub(crate) fn predicted(&self, choice: &Choice, model: &PLogP) -> Option<f64> {
+    /// The time that a model predicts, in the model's unit.
+    pub(crate) fn predicted(&self, choice: &Choice, model: &impl Model) -> Option<f64> {
         let of = |rank| Call { parameters: &choice.parameters, ..self.call(rank) };
         let vector = self.operation.is_of_a_vector();
         let bytes = if vector { Bytes::Vector(self.bytes) } else { Bytes::Each(self.bytes) };

@@ -136,9 +136,14 @@ impl Measured<'_> {
     pub(crate) fn page(&self, model: impl Fn(u32) -> Option<PLogP>, about: &[String]) -> String {
         let body = html! {
             @for line in about { p { (line) } }
-            div class="sides" { @for group in self.groups(model) { (group.plot().svg()) } }
+            div class="sides" { @for plot in self.plots(model) { (plot.svg()) } }
         };
         page("Collectives: measured and predicted", &body)
+    }
+
+    /// The plots of [`page`](Self::page).
+    pub(crate) fn plots(&self, model: impl Fn(u32) -> Option<PLogP>) -> Vec<Plot> {
+        self.groups(model).iter().map(Group::plot).collect()
     }
 
     fn over_best_peer(&self, key: Key) -> Option<f64> {

@@ -10,8 +10,8 @@ use farside_rma::Collectives;
 use farside_rma::Op as Reduction;
 use farside_rma::collectives::call;
 
-use super::Bench;
 use super::turns::Way;
+use super::{Bench, Method};
 use crate::coll::{Case, ELEMENT, operation};
 use crate::plan::Plan;
 use crate::record::{Library, Op, Suite, Sync, Window};
@@ -157,7 +157,8 @@ impl Buffers {
 
 fn measure(bench: &Bench<'_>, op: Op, operation: Operation, bytes: u64, algorithms: &[String]) -> Result<()> {
     let key = bench.key(Suite::Coll, Window::None, Sync::None, op, bytes as usize);
-    let choices = Case::new(operation, bench.ranks as u32, bytes).choices(algorithms);
+    let choices = Case::new(operation, bench.ranks as u32, bytes).between_nodes(!bench.team.is_on_one_node());
+    let choices = choices.choices(algorithms);
     let mut ways = vec![None];
     ways.extend(choices.iter().map(Some));
     let mut buffers = Buffers::new(&bench.team, operation, bytes);
@@ -172,7 +173,7 @@ fn measure(bench: &Bench<'_>, op: Op, operation: Operation, bytes: u64, algorith
         let mut buffers = buffers.borrow_mut();
         (0..iterations).try_for_each(|_| buffers.call(choice))
     };
-    run(None, SETTLED_CALLS)?;
+    run(None, if bench.budget.method == Method::Virtual { 1 } else { SETTLED_CALLS })?;
     let mut runs: Vec<_> = ways.iter().map(|choice| move |iterations| run(*choice, iterations)).collect();
     let mut turns: Vec<Way<'_>> = Vec::new();
     for (choice, run) in ways.iter().zip(&mut runs) {

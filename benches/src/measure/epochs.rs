@@ -259,7 +259,7 @@ pub(super) fn ghost(bench: &Bench<'_>, window: Window, counts: &[u64]) -> Result
 }
 
 /// The neighbour in each direction.
-pub(super) fn neighbours(rank: usize, ranks: usize) -> [usize; DIRECTIONS] {
+pub(crate) fn neighbours(rank: usize, ranks: usize) -> [usize; DIRECTIONS] {
     let rows = (1..).take_while(|r| r * r <= ranks).filter(|r| ranks.is_multiple_of(*r)).last().unwrap_or(1);
     let columns = ranks / rows;
     let (x, y) = (rank % columns, rank / columns);

@@ -30,6 +30,8 @@ use std::time::Duration;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::{Job, Team};
 
+pub(crate) use self::epochs::neighbours;
+
 use crate::plan::Plan;
 use crate::record::{Key, Op, Record, Shape, Suite, Sync, Window};
 
@@ -43,6 +45,9 @@ pub(crate) enum Method {
     Single,
     /// Packets and work requests of one iteration, from the counters of the devices; see [`crate::packets`].
     Packets,
+    /// The virtual time of one iteration on a simulated network, which all ranks begin at the same time, after one
+    /// iteration that is not timed. The time is exact.
+    Virtual,
 }
 
 /// The duration of the measurements.
@@ -84,10 +89,10 @@ impl Budget {
 /// when it is complete. All patterns are first run once on known data, and their results checked.
 ///
 /// # Errors
-/// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] for wrong data; the errors of the
+/// [`ErrorKind::BadArgument`] for an odd number of ranks, except for collectives; [`ErrorKind::Protocol`] for wrong data; the errors of the
 /// calls.
 pub(crate) fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Result<()> {
-    if !job.size().is_multiple_of(2) {
+    if !job.size().is_multiple_of(2) && plan.suites.iter().any(|suite| *suite != Suite::Coll) {
         return Err(Error::new(ErrorKind::BadArgument, "measure").cause("the number of ranks must be even"));
     }
     let team = job.world()?;

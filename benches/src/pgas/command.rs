@@ -39,7 +39,8 @@ impl Arguments {
             let cause = "the number of ranks must be even, and sizes of pictures must be powers of two";
             return Err(Error::new(ErrorKind::BadArgument, "measure").cause(cause));
         }
-        let meter = Meter { team: &team, block: Duration::from_millis(self.block_ms) };
+        let line: &dyn Fn(&str, usize, f64) = &|operation, number, figure| println!("{operation} {number} {figure:.6}");
+        let meter = Meter { team: &team, block: Duration::from_millis(self.block_ms), line, flop_ns: 0.0 };
         let measure = |part| match part {
             Part::Operations => operations::measure(&meter),
             Part::Tables => tables::measure(&meter, 1 << self.table_bits),

@@ -3,6 +3,7 @@
 //! redistributes the array and transforms the columns.
 
 use std::f64::consts::TAU;
+use std::time::Duration;
 
 use farside_core::error::Result;
 use farside_rma::LocalView;
@@ -72,13 +73,24 @@ impl Transform {
         }
     }
 
-    fn rows(&mut self, view: &mut LocalView<'_, Complex, 2>) {
+    fn rows(&mut self, meter: &Meter<'_>, view: &mut LocalView<'_, Complex, 2>) {
+        let [height, width] = view.shape();
+        self.compute(meter, height, width);
         view.rows_mut().for_each(|row| Self::apply(&self.roots, &self.order, row));
     }
 
+    /// Takes the virtual time of `count` transforms of length `n` on a simulated processor.
+    fn compute(&self, meter: &Meter<'_>, count: usize, n: usize) {
+        if meter.flop_ns > 0.0 {
+            let flops = 5.0 * (count * n) as f64 * (n as f64).log2();
+            meter.team.job().device().compute(Duration::from_nanos((flops * meter.flop_ns) as u64));
+        }
+    }
+
     /// Transforms several columns at a time, since rows whose length is a power of two share sets of the cache.
-    fn columns(&mut self, view: &mut LocalView<'_, Complex, 2>) {
+    fn columns(&mut self, meter: &Meter<'_>, view: &mut LocalView<'_, Complex, 2>) {
         let [height, width] = view.shape();
+        self.compute(meter, width, height);
         let elements = view.elements_mut();
         for first in (0..width).step_by(COLUMNS_TOGETHER) {
             let together = COLUMNS_TOGETHER.min(width - first);
@@ -142,7 +154,7 @@ fn two_tasks(meter: &Meter<'_>, n: usize) -> Result<()> {
             if first {
                 arrays[now].with_local(|mut view| {
                     view.elements_mut().copy_from_slice(&picture);
-                    transform.rows(&mut view);
+                    transform.rows(meter, &mut view);
                     Ok::<(), Error>(())
                 })?;
                 open[now] = Some(links[now].start_send()?);
@@ -151,7 +163,7 @@ fn two_tasks(meter: &Meter<'_>, n: usize) -> Result<()> {
                     open[next] = Some(links[next].start_recv()?);
                 }
                 arrays[now].with_local(|mut view| {
-                    transform.columns(&mut view);
+                    transform.columns(meter, &mut view);
                     Ok::<(), Error>(())
                 })?;
             }
@@ -174,12 +186,12 @@ fn one_task(meter: &Meter<'_>, n: usize) -> Result<()> {
         for _ in 0..count {
             rows.with_local(|mut view| {
                 view.elements_mut().copy_from_slice(&picture);
-                transform.rows(&mut view);
+                transform.rows(meter, &mut view);
                 Ok::<(), Error>(())
             })?;
             rows.redistribute_into(&columns)?;
             columns.with_local(|mut view| {
-                transform.columns(&mut view);
+                transform.columns(meter, &mut view);
                 Ok::<(), Error>(())
             })?;
         }

@@ -3,7 +3,7 @@
 //! transform of two tasks compared with a data-parallel one ([`fourier`]). `benches/pgas/run` starts this program and
 //! the peers, which make the same measurements; each output line has an operation, a number and a figure.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use farside_core::error::{Error, ErrorKind, Result};
@@ -37,6 +37,11 @@ pub(crate) struct Meter<'a> {
     pub(crate) team: &'a Team,
     /// Time of a block.
     pub(crate) block: Duration,
+    /// Takes an operation, a number and a figure, at rank 0.
+    pub(crate) line: &'a dyn Fn(&str, usize, f64),
+    /// Nanoseconds of a floating-point operation of a simulated processor, whose computations take no virtual time by
+    /// themselves; 0 on others.
+    pub(crate) flop_ns: f64,
 }
 
 impl Meter<'_> {
@@ -46,10 +51,11 @@ impl Meter<'_> {
         let (mut times, mut count, mut long) = (Vec::new(), 1, false);
         while times.len() < BLOCKS {
             self.team.barrier()?;
-            let start = Instant::now();
+            let device = self.team.job().device();
+            let start = device.now();
             run(count)?;
             self.team.barrier()?;
-            let mut time = [start.elapsed().as_secs_f64()];
+            let mut time = [(device.now() - start).as_secs_f64()];
             self.team.broadcast(&mut time, 0)?;
             let wanted = self.block.as_secs_f64();
             if times.is_empty() && time[0] < wanted / 2.0 && count < 1 << 40 {
@@ -66,14 +72,14 @@ impl Meter<'_> {
         Ok(median(times))
     }
 
-    /// Prints a figure, at rank 0.
+    /// Reports a figure, at rank 0.
     pub(crate) fn line(&self, operation: &str, number: usize, figure: f64) {
         if self.team.rank() == 0 {
-            println!("{operation} {number} {figure:.6}");
+            (self.line)(operation, number, figure);
         }
     }
 
-    /// Measures and prints the microseconds of an operation; `share` of the measured time is one operation.
+    /// Measures and reports the microseconds of an operation; `share` of the measured time is one operation.
     pub(crate) fn microseconds(
         &self,
         operation: &str,
@@ -86,7 +92,7 @@ impl Meter<'_> {
         Ok(())
     }
 
-    /// Measures and prints millions a second of `each` that one operation makes at all ranks.
+    /// Measures and reports millions a second of `each` that one operation makes at all ranks.
     pub(crate) fn millions(
         &self,
         operation: &str,
@@ -136,7 +142,7 @@ mod tests {
         let runs = Job::threads(2, |job| {
             let team = job.world()?;
             let mut counts = Vec::new();
-            let meter = Meter { team: &team, block: Duration::from_micros(200) };
+            let meter = Meter { team: &team, block: Duration::from_micros(200), line: &|_, _, _| (), flop_ns: 0.0 };
             meter.seconds(|count| {
                 counts.push(count);
                 Ok(())
