@@ -146,7 +146,7 @@ impl MessageLayer for Inner {
     #[inline]
     fn advance(&self, later: u32) -> Result<bool> {
         let (am, two_sided) = (self.mailbox.active_messages(), self.mailbox.two_sided());
-        let idle = am.is_quiet() && self.calls.is_idle() && !two_sided.owes_credit();
+        let idle = am.is_quiet() && self.calls.is_idle() && !two_sided.owes_credit() && !am.tasks().has_any();
         if idle { Ok(false) } else { self.progress_all(later) }
     }
 
@@ -169,8 +169,8 @@ impl MessageLayer for Inner {
 }
 
 impl Inner {
-    /// Sends queued messages, advances collectives, and runs deferred completions; returns whether any of these
-    /// happened.
+    /// Sends queued messages, advances collectives, and runs deferred completions and tasks; returns whether anything
+    /// was sent, advanced or completed.
     #[inline]
     fn progress_all(&self, later: u32) -> Result<bool> {
         let messenger = &*self.mailbox;
@@ -185,6 +185,9 @@ impl Inner {
             any = true;
             messenger.outside_limit(|| f(messenger))?;
             am.progress(messenger)?;
+        }
+        if am.tasks().has_any() {
+            any |= messenger.outside_limit(|| am.tasks().poll());
         }
         Ok(any)
     }
@@ -250,6 +253,7 @@ impl Job {
     pub(crate) fn end(&self) {
         // This calls the engine's `end`, after which calls are refused.
         (**self).end();
+        self.active_messages().tasks().clear();
         let objects = std::mem::take(&mut self.inner.ending.borrow_mut().objects);
         objects.iter().filter_map(Weak::upgrade).for_each(|object| object.end());
     }

@@ -31,6 +31,7 @@
 //! | keys and values at the ranks that the keys' hashes give | [`dist::Map`] | none; `finish` of updates in blocks |
 //! | items that any rank may work on, and that make others | [`dist::Queue`] | `next` |
 //! | elements of all ranks sorted or shuffled | [`dist::Reorder`] | none |
+//! | values of any type from one rank to all, from all, combined | [`dist::Values`] | none |
 //! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
 //!
@@ -110,7 +111,7 @@ pub use window::{Exposure, Fences, Window};
 /// The items that programs import.
 pub mod prelude {
     pub use crate::collectives::{Commutative, Ordered};
-    pub use crate::dist::Reorder;
+    pub use crate::dist::{Reorder, Values};
     pub use crate::symmetric::{eq, ge, gt, le, lt, ne};
     pub use crate::{
         ANY_SOURCE, ANY_TAG, Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, Flags, GlobalArray, Job,

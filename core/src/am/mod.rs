@@ -73,6 +73,7 @@ mod receive;
 mod send;
 mod sink;
 pub(crate) mod state;
+mod tasks;
 mod to_self;
 mod turn;
 mod unexpected;

@@ -12,6 +12,7 @@ use super::handler::{Delivery, Handler, HandlerId, Handlers, Listening, Message}
 use super::outgoing::SendQueues;
 use super::own::OwnMessages;
 use super::packet::{ACKNOWLEDGE, Prefix};
+use super::tasks::Tasks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
@@ -40,6 +41,7 @@ pub struct ActiveMessages<J> {
     pub(super) own: RefCell<OwnMessages>,
     pub(super) claims: RefCell<ClaimTable>,
     pub(super) deferred: RefCell<VecDeque<Deferred<J>>>,
+    tasks: Tasks,
     /// Pending work: a bit set of [`OWN`], [`READ`], [`PACKETS`], [`DEFERRED`], [`NO_ROOM`].
     pub(super) work: Cell<u8>,
     /// Whether messages of this rank to itself are being delivered.
@@ -58,6 +60,7 @@ impl<J> Default for ActiveMessages<J> {
             own: Default::default(),
             claims: Default::default(),
             deferred: Default::default(),
+            tasks: Default::default(),
             work: Default::default(),
             delivering: Default::default(),
             last_number: Default::default(),
@@ -195,9 +198,9 @@ impl<J> ActiveMessages<J> {
         self.work.set(self.work.get() & !work);
     }
 
-    /// Whether work waits for queue space, which no event announces.
+    /// Whether work waits for queue space, or a task for another poll, which no event announces.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.work.get() & (PACKETS | NO_ROOM) != 0
+        self.work.get() & (PACKETS | NO_ROOM) != 0 || self.tasks.is_polled()
     }
 
     /// Whether bytes of a message from `source` are arriving.
@@ -228,6 +231,18 @@ impl<J> ActiveMessages<J> {
     #[inline(always)]
     pub(crate) fn has_deferred(&self) -> bool {
         self.work.get() & DEFERRED != 0
+    }
+
+    /// Adds a task: a future that the turns of progress of this rank poll until it is ready, as soon as one after this
+    /// call. A handle of this library that it awaits makes no progress of its own. Tasks are dropped at the end of the
+    /// job. A panic of the task is resumed in the call that makes progress.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.tasks.add(Box::pin(task));
+    }
+
+    #[inline(always)]
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// Queues a packet of the runtime.

@@ -65,7 +65,7 @@ impl<R: DeserializeOwned> Calling<R> {
     fn take(&mut self) -> Result<Option<R>> {
         let returned = || Error::new(ErrorKind::BadArgument, CALL).cause("the result has already been returned");
         let bytes = match self.outcome.as_ref().ok_or_else(returned)? {
-            Ok(outcome) => outcome.borrow_mut().take(),
+            Ok(outcome) => outcome.result.borrow_mut().take(),
             Err(e) => Some(Err(e.again())),
         };
         let Some(bytes) = bytes else { return Ok(None) };
@@ -112,15 +112,26 @@ impl<R: DeserializeOwned> Future for Calling<R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = self.test();
-        poll_of(self.shared.job(), context, outcome)
+        if !self.shared.in_async.get() {
+            let outcome = self.test();
+            return poll_of(self.shared.job(), context, outcome);
+        }
+        match self.take().map_err(Error::without_caller).transpose() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                if let Some(Ok(outcome)) = &self.outcome {
+                    *outcome.waker.borrow_mut() = Some(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
     }
 }
 
-/// The results of a call at every rank ([`Calls::call_all`]).
+/// The results of several calls, in their order: of [`Calls::call_all`], or of calls that are collected.
 ///
 /// ```
-/// use farside_rma::calls::Calls;
+/// use farside_rma::calls::{Calls, CallingAll};
 /// use farside_rma::prelude::*;
 ///
 /// Job::threads(3, |job| {
@@ -128,6 +139,8 @@ impl<R: DeserializeOwned> Future for Calling<R> {
 ///     let (calls, me) = (Calls::new(&team)?, team.rank() as u32);
 ///     let times = calls.register(move |_, factor: u32| factor * me)?;
 ///     assert_eq!(calls.call_all(times, 10).wait()?, [0, 10, 20]);
+///     let some: CallingAll<u32> = [2, 1].into_iter().map(|rank| calls.call(rank, times, 3)).collect();
+///     assert_eq!(some.wait()?, [6, 3]);
 ///     calls.free()
 /// })?;
 /// # Ok::<(), farside_rma::Error>(())
@@ -135,18 +148,24 @@ impl<R: DeserializeOwned> Future for Calling<R> {
 #[derive(Debug)]
 #[must_use = "wait or await it, or use `cast_all`"]
 pub struct CallingAll<R> {
-    pub(super) calls: Vec<Calling<R>>,
-    pub(super) results: Vec<R>,
+    calls: Vec<Calling<R>>,
+    results: Vec<R>,
 }
 
 // `Unpin`: no pinned reference to the results is ever made.
 impl<R> Unpin for CallingAll<R> {}
 
+impl<R> FromIterator<Calling<R>> for CallingAll<R> {
+    fn from_iter<I: IntoIterator<Item = Calling<R>>>(calls: I) -> Self {
+        Self { calls: calls.into_iter().collect(), results: Vec::new() }
+    }
+}
+
 impl<R: DeserializeOwned> CallingAll<R> {
-    /// Waits for the results, in the order of the ranks.
+    /// Waits for the results.
     ///
     /// # Errors
-    /// Those of [`Calls::call_all`].
+    /// Those of [`Calls::call`], of the first call that has one.
     #[track_caller]
     pub fn wait(self) -> Result<Vec<R>> {
         located(|| {

@@ -9,6 +9,7 @@ use farside_core::callback;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::asynchronous::Start;
 use super::state::Calls;
 
 /// The rank that has called a function.
@@ -264,9 +265,15 @@ impl<A, T, R> CallableWith<A, T, R> for FunctionWith<A, T, R> {
 /// or the text of the error.
 type Run = dyn Fn(&Caller<'_>, &[u8], &[u8]) -> Result<Vec<u8>, String>;
 
+/// What runs a function.
+pub(super) enum Body {
+    Plain(Box<Run>),
+    Async(Box<Start>),
+}
+
 /// A registered function without its types.
 pub(super) struct Registered {
-    pub(super) run: Box<Run>,
+    pub(super) body: Body,
     /// Whether the function runs in the dispatcher.
     pub(super) is_short: bool,
     /// The type name of the function.
@@ -286,7 +293,7 @@ impl Registered {
         let run =
             move |caller: &Caller<'_>, argument: &[u8], _: &[u8]| run_catching(name, argument, |a| function(caller, a));
         let signature = format!("{name}({}) -> {}", type_name::<A>(), type_name::<R>());
-        Self { run: Box::new(run), is_short, name, signature }
+        Self { body: Body::Plain(Box::new(run)), is_short, name, signature }
     }
 
     pub(super) fn with_data<F, A, T, R>(function: F) -> Self
@@ -313,7 +320,7 @@ impl Registered {
             }
         };
         let signature = format!("{name}({}, [{}]) -> {}", type_name::<A>(), type_name::<T>(), type_name::<R>());
-        Self { run: Box::new(run), is_short: false, name, signature }
+        Self { body: Body::Plain(Box::new(run)), is_short: false, name, signature }
     }
 }
 
@@ -323,10 +330,18 @@ fn run_catching<A: DeserializeOwned, R: Serialize>(
     argument: &[u8],
     f: impl FnOnce(A) -> R,
 ) -> Result<Vec<u8>, String> {
-    let run = || {
-        let argument =
-            postcard::from_bytes(argument).map_err(|e| format!("cannot decode the argument of {name}: {e}"))?;
-        postcard::to_allocvec(&f(argument)).map_err(|e| format!("the result of {name} cannot be encoded: {e}"))
-    };
-    callback::caught(run).unwrap_or_else(|text| Err(format!("{name} panicked: {text}")))
+    let run = || encoded(name, &f(decoded(name, argument)?));
+    callback::caught(run).unwrap_or_else(|text| Err(panicked(name, &text)))
+}
+
+pub(super) fn decoded<A: DeserializeOwned>(name: &str, argument: &[u8]) -> Result<A, String> {
+    postcard::from_bytes(argument).map_err(|e| format!("cannot decode the argument of {name}: {e}"))
+}
+
+pub(super) fn encoded<R: Serialize>(name: &str, result: &R) -> Result<Vec<u8>, String> {
+    postcard::to_allocvec(result).map_err(|e| format!("the result of {name} cannot be encoded: {e}"))
+}
+
+pub(super) fn panicked(name: &str, text: &str) -> String {
+    format!("{name} panicked: {text}")
 }

@@ -3,7 +3,8 @@
 //! Functions are registered by all ranks in the same order. Arguments and results may have any type that implements
 //! serde's `Serialize` and `Deserialize`; they are encoded by postcard. A function runs when the target is inside the
 //! runtime: after the dispatcher has returned, where it may make calls itself ([`register`](Calls::register)), or, if
-//! it is short, in the dispatcher ([`register_short`](Calls::register_short)).
+//! it is short, in the dispatcher ([`register_short`](Calls::register_short)). An async function
+//! ([`register_async`](Calls::register_async)) awaits the calls that it makes, and does not hold up the rank.
 //!
 //! | call | messages |
 //! |---|---|
@@ -28,6 +29,7 @@
 //! distributed termination detection"): two consecutive reductions of the number of calls made and the number of calls
 //! completed, with all four sums equal.
 
+mod asynchronous;
 mod calling;
 mod dist;
 mod function;
@@ -46,6 +48,7 @@ use serde::de::DeserializeOwned;
 
 use crate::collectives::Collectives;
 use crate::op::Op;
+pub use asynchronous::AsyncCaller;
 pub use calling::{Calling, CallingAll};
 pub use dist::{Dist, Fetching};
 use function::Registered;
@@ -92,6 +95,7 @@ impl Calls {
                 in_progress: zeros(),
                 casts: zeros(),
                 running: Cell::new(0),
+                in_async: Cell::new(false),
                 calls_made: Cell::new(0),
                 calls_done: Cell::new(0),
                 freed: Cell::new(false),
@@ -174,6 +178,48 @@ impl Calls {
         located(|| {
             self.add(TypeId::of::<F>(), Registered::with_data(function))
                 .map(|number| FunctionWith::new(self.id(), number))
+        })
+    }
+
+    /// Registers an async function, which may make calls, start operations, and await them: other functions run
+    /// meanwhile, however many. It is polled by this rank's progress, when what it awaits has arrived, and answers its
+    /// call when it ends. It may await the handles of this library; a timer or a socket of a runtime is polled only
+    /// while the rank makes progress. It is named at a call by the returned value. Collective, like
+    /// [`register`](Self::register).
+    ///
+    /// ```
+    /// use farside_rma::calls::{AsyncCaller, Calls};
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(4, |job| {
+    ///     let team = job.world()?;
+    ///     let calls = Calls::new(&team)?;
+    ///     let half = calls.register(|_, x: f64| x / 2.0)?;
+    ///     // Both calls of the function are in progress at the same time.
+    ///     let mean = calls.register_async(async move |caller: AsyncCaller, (x, y): (f64, f64)| {
+    ///         let [left, right] = [(1, x), (2, y)].map(|(rank, value)| caller.calls().call(rank, half, value));
+    ///         Some(left.await.ok()? + right.await.ok()?)
+    ///     })?;
+    ///     if team.rank() == 0 {
+    ///         assert_eq!(calls.call(3, mean, (3.0, 5.0)).wait()?, Some(4.0));
+    ///     }
+    ///     calls.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`register`](Self::register).
+    #[track_caller]
+    pub fn register_async<F, A, R>(&self, function: F) -> Result<Function<A, R>>
+    where
+        F: AsyncFn(AsyncCaller, A) -> R + Clone + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        R: Serialize + DeserializeOwned + 'static,
+    {
+        located(|| {
+            let number = self.add(TypeId::of::<F>(), Registered::asynchronous(function))?;
+            Ok(Function::new(self.id(), number))
         })
     }
 
@@ -308,10 +354,7 @@ impl Calls {
             Ok((number, argument)) => self.shared.start(rank, *number, argument, &[]),
             Err(e) => Err(e.again()),
         };
-        CallingAll {
-            calls: (0..self.team().size()).map(|rank| Calling::new(self, rank, start(rank))).collect(),
-            results: Vec::new(),
-        }
+        (0..self.team().size()).map(|rank| Calling::new(self, rank, start(rank))).collect()
     }
 
     /// Like [`cast`](Self::cast), to every rank including this one.

@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::task::Waker;
 
 use farside_core::am::{Delivery, HandlerId, Listening, Message, Messenger, OnComplete, Received, Sink};
 use farside_core::bill::{Account, Awaited, SignalKind};
@@ -12,7 +13,7 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::function::{Caller, Key, Registered};
+use super::function::{Body, Caller, Key, Registered};
 use super::wire::{self, CALL, Header, Kind};
 
 /// Maximum number of calls of a rank in progress to one target.
@@ -75,8 +76,14 @@ pub(super) struct Functions {
     pub(super) by_type: FxHashMap<TypeId, u16>,
 }
 
-/// A call whose result is awaited: `None` until it has arrived.
-pub(super) type Outcome = RefCell<Option<Result<Vec<u8>>>>;
+/// A call whose result is awaited.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// `None` until it has arrived.
+    pub(super) result: RefCell<Option<Result<Vec<u8>>>>,
+    /// The async function that awaits it.
+    pub(super) waker: RefCell<Option<Waker>>,
+}
 
 /// State of the remote calls at one rank.
 pub(super) struct Shared {
@@ -95,24 +102,31 @@ pub(super) struct Shared {
     pub(super) casts: Vec<Cell<u32>>,
     /// Number of functions that are running, nested in each other.
     pub(super) running: Cell<u32>,
+    /// Whether the innermost of them is async: the turn of progress that polls it delivers what it awaits.
+    pub(super) in_async: Cell<bool>,
     pub(super) calls_made: Cell<u64>,
     pub(super) calls_done: Cell<u64>,
     pub(super) freed: Cell<bool>,
 }
 
 /// Counts a function as running until this is dropped, even when a panic unwinds.
-struct Running<'a>(&'a Cell<u32>);
+pub(super) struct Running<'a> {
+    shared: &'a Shared,
+    /// Whether the function around it is async.
+    around: bool,
+}
 
 impl<'a> Running<'a> {
-    fn new(running: &'a Cell<u32>) -> Self {
-        running.set(running.get() + 1);
-        Self(running)
+    pub(super) fn new(shared: &'a Shared, is_async: bool) -> Self {
+        shared.running.set(shared.running.get() + 1);
+        Self { shared, around: shared.in_async.replace(is_async) }
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.shared.running.set(self.shared.running.get() - 1);
+        self.shared.in_async.set(self.around);
     }
 }
 
@@ -270,7 +284,10 @@ impl Shared {
                 let take = move |bytes: Result<Vec<u8>>| {
                     let bytes =
                         bytes.and_then(|bytes| if failed { Err(wire::failure(&bytes, peer)) } else { Ok(bytes) });
-                    *outcome.borrow_mut() = Some(bytes);
+                    *outcome.result.borrow_mut() = Some(bytes);
+                    if let Some(waker) = outcome.waker.take() {
+                        waker.wake();
+                    }
                 };
                 if message.len == 0 {
                     take(Ok(inline.to_vec()));
@@ -317,7 +334,15 @@ impl Shared {
                 }
             };
             let (argument, data) = header.split(&inline, &bytes);
-            let result = shared.run(function.as_deref(), (source, header), argument, data);
+            let result = match function.as_deref() {
+                Some(Registered { body: Body::Async(start), name, .. }) => {
+                    match shared.start_async(job, (start, name), (source, header), argument) {
+                        Ok(()) => return Ok(()),
+                        Err(why) => Err(why),
+                    }
+                }
+                function => shared.run(function, (source, header), argument, data),
+            };
             shared.answer(job, source, header, result)
         };
         Delivery::Into(Sink::buffer(Vec::new()), OnComplete::deferred(then))
@@ -331,17 +356,24 @@ impl Shared {
         argument: &[u8],
         data: &[u8],
     ) -> std::result::Result<Vec<u8>, String> {
+        let Some(Registered { body: Body::Plain(run), name, .. }) = function else {
+            return Err("the function is not registered at the target".to_owned());
+        };
         let calls = Calls { shared: Rc::clone(self) };
-        let _running = Running::new(&self.running);
-        let run = |function: &Registered| (function.run)(&Caller { rank: source, calls: &calls }, argument, data);
-        match (function, self.job().bill()) {
-            (Some(function), None) => run(function),
-            (Some(function), Some(bill)) => {
-                let (account, from) = (Account::team(self.team.context()), self.team.members()[source]);
-                bill.run(account, function.name, (from, header.id(self.listening.id())), || run(function))
-            }
-            (None, _) => Err("the function is not registered at the target".to_owned()),
-        }
+        let _running = Running::new(self, false);
+        self.recorded(name, (source, header), || run(&Caller { rank: source, calls: &calls }, argument, data))
+    }
+
+    /// Runs (a part of) a function, and records it if there is a bill.
+    pub(super) fn recorded<R>(
+        &self,
+        name: &'static str,
+        (source, header): (usize, Header),
+        run: impl FnOnce() -> R,
+    ) -> R {
+        let Some(bill) = self.job().bill() else { return run() };
+        let (account, from) = (Account::team(self.team.context()), self.team.members()[source]);
+        bill.run(account, name, (from, header.id(self.listening.id())), run)
     }
 
     /// Sends the result of a call, or acknowledges casts, and then counts the call as completed.

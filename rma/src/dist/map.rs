@@ -10,12 +10,13 @@ use std::rc::Rc;
 
 use farside_core::callback::{self, Callback};
 use farside_core::{Error, ErrorKind, Result, Team, coll, located};
+use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::updates::Updates;
 use crate::aggregate::Options;
-use crate::calls::{Calling, Calls, Function};
+use crate::calls::{Calls, Function};
 use crate::collectives::Collectives;
 use crate::op::Op;
 
@@ -27,10 +28,16 @@ type Part<K, V> = RefCell<HashMap<K, V>>;
 /// The accesses that need no function of the program.
 #[derive(Serialize, Deserialize)]
 enum Access<K, V> {
-    Get(K),
+    Get(Vec<K>),
     Insert(K, V),
     Remove(K),
 }
+
+/// The values of the keys of an access, before a change; `None` if the entries are borrowed.
+type Answer<V> = Option<Vec<Option<V>>>;
+
+/// Most keys in a message.
+const KEYS: usize = 64;
 
 /// A hash map that is distributed over a team: each entry is at the rank that its key's hash gives.
 ///
@@ -68,7 +75,7 @@ enum Access<K, V> {
 pub struct Map<K, V> {
     calls: Calls,
     part: Rc<Part<K, V>>,
-    access: Function<Access<K, V>, Option<Option<V>>>,
+    access: Function<Access<K, V>, Answer<V>>,
 }
 
 /// A function that was registered with a map ([`Map::register`]).
@@ -166,7 +173,7 @@ where
         } else {
             self.calls.call(owner, self.access, access).wait()?
         };
-        done.ok_or_else(|| self.borrowed(owner))
+        done.map(|mut values| values.pop().flatten()).ok_or_else(|| self.borrowed(owner))
     }
 
     /// A copy of the value of `key`.
@@ -186,17 +193,33 @@ where
     pub fn get_all(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         located(|| {
             self.team().job().running(MAP)?;
-            let (me, by_reference) = (self.team().rank(), self.access.given::<Access<&K, V>>());
-            let get = |key: &K| self.part.try_borrow().ok().map(|part| part.get(key).cloned());
-            let start = |key| match self.owner(key) {
-                owner if owner == me => (owner, Ok(get(key))),
-                owner => (owner, Err(self.calls.call(owner, by_reference, Access::Get(key)))),
+            let by_reference = self.access.given::<Access<&K, V>>();
+            let mut values = vec![None; keys.len()];
+            let mut blocks = FxHashMap::<usize, Vec<usize>>::default();
+            let mut started = Vec::new();
+            let start = |owner, block: Vec<usize>| {
+                let get = Access::Get(block.iter().map(|at| &keys[*at]).collect());
+                (owner, self.calls.call(owner, by_reference, get), block)
             };
-            let started: Vec<_> = keys.iter().map(start).collect();
-            let end = |(owner, value): (usize, std::result::Result<_, Calling<Option<Option<V>>>>)| {
-                value.or_else(Calling::wait)?.ok_or_else(|| self.borrowed(owner))
-            };
-            started.into_iter().map(end).collect()
+            for (at, key) in keys.iter().enumerate() {
+                let owner = self.owner(key);
+                if owner == self.team().rank() {
+                    values[at] = self.part.try_borrow().map_err(|_| self.borrowed(owner))?.get(key).cloned();
+                    continue;
+                }
+                let block = blocks.entry(owner).or_default();
+                block.push(at);
+                if block.len() == KEYS {
+                    started.push(start(owner, std::mem::take(block)));
+                }
+            }
+            let rest = blocks.into_iter().filter(|(_, block)| !block.is_empty());
+            started.extend(rest.map(|(owner, block)| start(owner, block)));
+            for (owner, call, block) in started {
+                let got: Vec<_> = call.wait()?.ok_or_else(|| self.borrowed(owner))?;
+                block.into_iter().zip(got).for_each(|(at, value)| values[at] = value);
+            }
+            Ok(values)
         })
     }
 
@@ -297,7 +320,10 @@ where
     pub fn inserts_with(&mut self, options: Options) -> Result<Updates<'_, K, V>> {
         located(|| {
             let part = Rc::clone(&self.part);
-            let insert = move |key, value| accessed(&part, Access::Insert(key, value)).map(drop);
+            let insert = move |key, value| {
+                part.try_borrow_mut().ok()?.insert(key, value);
+                Some(())
+            };
             Updates::new(self.calls.team(), options, type_name::<Self>(), insert)
         })
     }
@@ -500,10 +526,13 @@ pub(super) fn owner<K: Hash>(key: &K, ranks: usize) -> usize {
 }
 
 /// Makes an access to this rank's entries; `None` if they are borrowed.
-fn accessed<K: Hash + Eq, V: Clone>(part: &Part<K, V>, access: Access<K, V>) -> Option<Option<V>> {
+fn accessed<K: Hash + Eq, V: Clone>(part: &Part<K, V>, access: Access<K, V>) -> Answer<V> {
     Some(match access {
-        Access::Get(key) => part.try_borrow().ok()?.get(&key).cloned(),
-        Access::Insert(key, value) => part.try_borrow_mut().ok()?.insert(key, value),
-        Access::Remove(key) => part.try_borrow_mut().ok()?.remove(&key),
+        Access::Get(keys) => {
+            let part = part.try_borrow().ok()?;
+            keys.iter().map(|key| part.get(key).cloned()).collect()
+        }
+        Access::Insert(key, value) => vec![part.try_borrow_mut().ok()?.insert(key, value)],
+        Access::Remove(key) => vec![part.try_borrow_mut().ok()?.remove(&key)],
     })
 }

@@ -1,6 +1,7 @@
 //! Remote calls: results, errors and panics, calls from inside functions, data in place, termination, distributed
 //! values.
 
+mod asynchronous;
 mod callbacks;
 
 use std::cell::{Cell, RefCell};

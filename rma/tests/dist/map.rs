@@ -326,6 +326,14 @@ fn messages_of_inserts_are_those_of_the_blocks() {
             team.barrier()?;
             let messages = (job.stats() - before).count(Kind::Send);
             assert!((20..=24).contains(&messages), "{messages} messages of 10 inserts and 10 answers");
+            // The answers to 640 keys of one owner take 10 calls.
+            job.align()?;
+            let before = job.stats();
+            let values = map.get_all(&theirs[..640])?;
+            team.barrier()?;
+            let messages = (job.stats() - before).count(Kind::Send);
+            assert!((20..=24).contains(&messages), "{messages} messages of 10 blocks of keys and 10 answers");
+            assert!(values.iter().zip(0..).all(|(value, at)| *value == Some(if at < 10 { 2 } else { 1 })));
             assert_eq!(map.len()?, 2 * KEYS as usize);
             map.free()
         });

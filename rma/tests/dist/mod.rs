@@ -3,6 +3,7 @@
 mod map;
 mod order;
 mod queue;
+mod values;
 
 use farside_rma::aggregate::Options;
 use farside_rma::prelude::*;
