@@ -10,6 +10,7 @@ mod regions;
 #[allow(dead_code)]
 mod world;
 
+mod asleep;
 mod growth;
 mod keys;
 mod lent;

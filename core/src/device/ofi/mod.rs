@@ -11,6 +11,7 @@
 
 mod buffers;
 mod choose;
+mod elsewhere;
 mod engine;
 mod fabric;
 mod leases;
@@ -19,13 +20,15 @@ mod post;
 mod start;
 mod sys;
 
-use std::cell::{Cell, RefCell};
-use std::os::fd::AsFd;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use choose::{is_preferred, report};
 pub(crate) use start::open;
+
+use smallvec::SmallVec;
 
 use super::loopback::Owned;
 use super::tcp::{self, TcpDevice};
@@ -39,12 +42,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::slots::Slots;
 use crate::stats::{Kind, Stats};
+use elsewhere::Elsewhere;
 use engine::{Engine, Notice, OwnRegion};
 use leases::Exposure;
 use message::Message;
 
 /// Longest sleep of a rank whose provider announces no events, or that has work which no event announces.
 const NAP: Duration = Duration::from_micros(200);
+/// Longest sleep on another device, after which the rank checks its peers.
+const CHECK_ASLEEP: Duration = Duration::from_secs(1);
 /// Interval of the checks whether a rank is lost whose answer is awaited.
 const CHECK: Duration = Duration::from_millis(10);
 
@@ -82,6 +88,8 @@ pub(crate) struct OfiDevice {
     stats: Stats,
     imports: RefCell<Slots<Import>>,
     wake: Arc<WakeFd>,
+    /// Wakes this rank while it sleeps on another device.
+    elsewhere: OnceCell<Elsewhere>,
     polling: Cell<bool>,
     left: Cell<bool>,
 }
@@ -140,6 +148,13 @@ impl OfiDevice {
     fn has_events(&self) -> bool {
         let mut engine = self.engine.borrow_mut();
         engine.turn().is_err() || engine.has_events()
+    }
+
+    fn elsewhere(&self, events: Option<BorrowedFd<'_>>) -> std::io::Result<&Elsewhere> {
+        if self.elsewhere.get().is_none() {
+            let _ = self.elsewhere.set(Elsewhere::start(self.me, events)?);
+        }
+        self.elsewhere.get().ok_or_else(|| std::io::ErrorKind::NotFound.into())
     }
 
     /// # Safety
@@ -334,29 +349,38 @@ unsafe impl Device for OfiDevice {
     }
 
     fn park(&self, sleep_by: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
-        let Sleep::For(limit) = sleep_by else {
-            // Nothing calls a waker, so the rank polls.
-            return true;
-        };
         if self.has_events() || ready() {
-            std::thread::yield_now();
+            if let Sleep::For(_) = sleep_by {
+                std::thread::yield_now();
+            }
             return true;
         }
         let engine = self.engine.borrow();
-        let limit = if engine.is_blocked() { limit.min(NAP) } else { limit };
-        match engine.fabric.wait_fd() {
-            Some(_) if !engine.fabric.may_sleep() => return true,
-            Some(fd) => {
-                self.stats.add(Kind::Park, 0);
-                sleep(&[fd, self.wake.as_fd()], limit);
-            }
-            None => {
-                self.stats.add(Kind::Park, 0);
-                sleep(&[self.wake.as_fd()], limit.min(NAP));
-            }
+        let events = engine.fabric.wait_fd();
+        if events.is_some() && !engine.fabric.may_sleep() {
+            return true;
         }
-        self.wake.clear();
-        false
+        let most = if events.is_none() || engine.is_blocked() { NAP } else { Duration::MAX };
+        match sleep_by {
+            Sleep::For(limit) => {
+                self.elsewhere.get().into_iter().for_each(Elsewhere::end);
+                self.stats.add(Kind::Park, 0);
+                let fds: SmallVec<[_; 2]> = events.into_iter().chain([self.wake.as_fd()]).collect();
+                sleep(&fds, limit.min(most));
+                self.wake.clear();
+                false
+            }
+            Sleep::Elsewhere(waker) => match self.elsewhere(events) {
+                Ok(elsewhere) => {
+                    elsewhere.begin(waker, most.min(CHECK_ASLEEP));
+                    false
+                }
+                Err(e) => {
+                    tracing::warn!("the provider's events cannot wake this rank, so it polls: {e}");
+                    true
+                }
+            },
+        }
     }
 
     fn waker(&self) -> Result<Waker> {

@@ -1,6 +1,6 @@
 //! Start-up: each rank opens an endpoint, and publishes its address.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
 use super::OfiDevice;
@@ -98,6 +98,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         stats: Stats::default(),
         imports: RefCell::default(),
         wake: Arc::new(WakeFd::new().map_err(|e| Error::system(OP, e).rank(me).device("ofi"))?),
+        elsewhere: OnceCell::new(),
         polling: Cell::new(false),
         left: Cell::new(false),
     })
