@@ -76,7 +76,7 @@ pub(super) fn reductions(here: &Here, section: &mut Section) -> Result<()> {
         algorithms: names.iter().map(|name| (*name).to_owned()).collect(),
         ..Plan::of_collective(true, Op::Allreduce, p, &[8, here.or(4096, 256 << 10)])
     };
-    let own = here.measure(section, here.or(vec![3], vec![3, 6]).into_iter().map(measured).collect(), &[])?;
+    let own = here.measure(section, here.or(vec![3], vec![6]).into_iter().map(measured).collect(), &[])?;
     for p in all.iter().filter(|p| [3, 6, 12, 24, 40, 63].contains(p)) {
         let paper = if [24, 40].contains(p) { "47 %".to_owned() } else { String::new() };
         let gain = less(of(&sim, *p, ELIMINATION), of(&sim, *p, FOLD));
@@ -102,7 +102,7 @@ pub(super) fn reductions(here: &Here, section: &mut Section) -> Result<()> {
     );
     section.plot(Simulated, "allreduce of a long vector", Axis::Number("ranks"), curves_of, &caption);
     let at = |record: &Record| record.key.bytes as f64;
-    for p in here.or(vec![3], vec![3, 6]) {
+    for p in here.or(vec![3], vec![6]) {
         let records: Vec<Record> = own.iter().filter(|record| record.key.ranks == p).cloned().collect();
         section.plot(
             Measured,

@@ -197,7 +197,11 @@ impl Section {
     }
 
     fn note(&mut self, note: impl Into<String>) {
-        self.notes.push(note.into());
+        let note = note.into();
+        // How busy the machine was is said once.
+        if !(note.starts_with("the machine:") && self.notes.iter().any(|other| other.starts_with("the machine:"))) {
+            self.notes.push(note);
+        }
     }
 
     fn row<const N: usize>(&mut self, what: impl Into<String>, figures: [(Column, String); N]) {
