@@ -309,9 +309,11 @@ impl Ordered {
     /// Posts what waits, in order for each peer.
     fn drive(&self) {
         self.is_blocked.set(false);
-        let peers = std::mem::take(&mut *self.unplaced.borrow_mut());
-        let left: Vec<u32> = peers.into_iter().filter(|peer| !self.flush(*peer)).collect();
-        self.unplaced.borrow_mut().extend(left);
+        if !self.unplaced.borrow().is_empty() {
+            let peers = std::mem::take(&mut *self.unplaced.borrow_mut());
+            let left: Vec<u32> = peers.into_iter().filter(|peer| !self.flush(*peer)).collect();
+            self.unplaced.borrow_mut().extend(left);
+        }
         if let Some(served) = &self.served {
             in_order(
                 &self.answers,
@@ -367,6 +369,9 @@ impl Ordered {
 /// Passes the entries of a queue to `post`. An entry for which it returns false stays, and so do the later entries of the
 /// same peer.
 fn in_order<T>(queue: &RefCell<VecDeque<T>>, peer: impl Fn(&T) -> u32, mut post: impl FnMut(&T) -> bool) {
+    if queue.borrow().is_empty() {
+        return;
+    }
     let entries = std::mem::take(&mut *queue.borrow_mut());
     let mut blocked: SmallVec<[u32; 4]> = SmallVec::new();
     let mut left = VecDeque::new();

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{self, NonNull, null_mut};
 use std::rc::Rc;
@@ -463,14 +464,15 @@ impl Fabric {
 
     /// Makes progress, and passes the tag of each completed operation with its number of bytes.
     pub(super) fn poll(&self, each: &mut dyn FnMut(u64, Result<usize, Failure>)) -> Result<(), Failure> {
-        let none = CqEntry { context: null_mut(), flags: 0, len: 0 };
         loop {
-            let mut entries = [none; COMPLETIONS];
+            let mut entries = [const { MaybeUninit::<CqEntry>::uninit() }; COMPLETIONS];
             // SAFETY: the queue is open, and there is room for as many entries of its format.
             let count = unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), COMPLETIONS) };
             match count {
                 1.. => {
                     for entry in entries.iter().take(count as usize) {
+                        // SAFETY: the library has written as many entries as it says.
+                        let entry = unsafe { entry.assume_init_ref() };
                         // SAFETY: the context of an operation, which lives until its completion.
                         each(unsafe { tag(entry.context) }, Ok(entry.len));
                     }
