@@ -296,7 +296,7 @@ settings! {
         "Ranks, network and faults of the simulation with FARSIDE_DEVICE=sim, as `farside sim --help` lists them.";
     seed: u64 = "FARSIDE_SEED", "0", "0 to 18446744073709551615", number,
         "Seed of the simulation, which decides the order of whatever may happen in several orders: the same seed is the same run.";
-    verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
+    verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (the ranks of a machine take the entries in turn)", |s| Some(s.to_owned()),
         "RDMA device and port; auto takes the first active port through which all ranks reach each other.";
     verbs_gid: Option<u8> = "FARSIDE_VERBS_GID", "auto", "auto, or an index 0 to 255", |s| number_or("auto", s),
         "GID index of the port; auto prefers RoCE v2 with an IPv4 address.";

@@ -99,7 +99,7 @@ impl Prepared {
     /// `bootstrap`.
     pub(crate) fn new(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
         let rank = bootstrap.rank();
-        Self::over(rank, agree(bootstrap, LocalPorts::find(rank, settings)).map_err(|e| e.rank(rank))?, settings)
+        Self::over(rank, agree(bootstrap, LocalPorts::find(settings)).map_err(|e| e.rank(rank))?, settings)
     }
 
     fn over(rank: u32, (choice, context): Opened, settings: &Settings) -> Result<Self> {
@@ -288,7 +288,7 @@ fn atomics(capability: u32) -> &'static str {
 /// # Errors
 /// `Setting`; `Unsupported` if no port can be opened.
 pub(crate) fn has_port(rank: u32, settings: &Settings) -> Result<()> {
-    LocalPorts::find(rank, settings).and_then(LocalPorts::alone).map(drop).map_err(|e| e.rank(rank))
+    LocalPorts::find(settings).and_then(LocalPorts::alone).map(drop).map_err(|e| e.rank(rank))
 }
 
 /// Describes the device as a job of one rank would use it.
@@ -310,7 +310,7 @@ fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
 /// The device's part of `farside info`: a description of the device on this machine, or the reason why it does not
 /// work, and a line for each port and GID.
 pub(crate) fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
-    match LocalPorts::find(0, settings) {
+    match LocalPorts::find(settings) {
         Ok(found) => {
             let lines = found.explain();
             (probe(found, settings), lines)

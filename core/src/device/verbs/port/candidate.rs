@@ -47,6 +47,8 @@ pub(super) struct Candidate {
     /// Destinations of the interface's routes outside the subnet (RoCE v2 only).
     pub(super) routes: Vec<IpNet>,
     pub(super) merit: Merit,
+    /// The entry of `FARSIDE_VERBS_DEVICE` that names the port.
+    pub(super) entry: u8,
 }
 
 /// Converts a GID to an address.
@@ -108,8 +110,9 @@ pub(super) struct PortsOfRank {
     pub(super) namespace: String,
     /// Host name, for messages.
     pub(super) host: String,
-    /// Whether `FARSIDE_VERBS_DEVICE` names the device. If so, the user is assumed to know which ranks it reaches.
-    pub(super) named: bool,
+    /// Number of entries of `FARSIDE_VERBS_DEVICE`, which the ranks of a machine take in turn. If there are any, the user
+    /// is assumed to know which ranks the ports reach.
+    pub(super) entries: u8,
     /// The reason why there are no candidates.
     pub(super) lacks: String,
     pub(super) candidates: Vec<Candidate>,
@@ -140,10 +143,10 @@ impl PortsOfRank {
         let w = [&self.machine, &self.namespace, &self.host, &self.lacks]
             .iter()
             .fold(Writer::new(), |w, text| w.bytes(&text.as_bytes()[..text.len().min(TEXT)]));
-        let w = w.u8(u8::from(self.named)).u8(self.candidates.len() as u8);
+        let w = w.u8(self.entries).u8(self.candidates.len() as u8);
         let candidate = |w: Writer, c: &Candidate| {
             let w = w.bytes(c.device.as_bytes()).u8(c.port).u8(c.kind as u8).bytes(&gid(c.address));
-            let w = w.u32(c.merit.speed).u8(c.merit.distance);
+            let w = w.u32(c.merit.speed).u8(c.merit.distance).u8(c.entry);
             nets(nets(w, c.subnet.as_slice()), &c.routes)
         };
         self.candidates.iter().fold(w, candidate).done()
@@ -153,9 +156,9 @@ impl PortsOfRank {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let r = &mut Reader::new(bytes);
         let [machine, namespace, host, lacks] = [text(r)?, text(r)?, text(r)?, text(r)?];
-        let named = r.u8()? != 0;
+        let entries = r.u8()?;
         let candidates = (0..r.u8()?).map(|_| Self::candidate(r)).collect::<Option<_>>()?;
-        r.rest().is_empty().then_some(Self { machine, namespace, host, named, lacks, candidates })
+        r.rest().is_empty().then_some(Self { machine, namespace, host, entries, lacks, candidates })
     }
 
     fn candidate(r: &mut Reader<'_>) -> Option<Candidate> {
@@ -165,6 +168,7 @@ impl PortsOfRank {
             kind: *[GidKind::InfiniBand, GidKind::RoceV2, GidKind::RoceV1].get(usize::from(r.u8()?))?,
             address: address(r.bytes()?.try_into().ok()?),
             merit: Merit { speed: r.u32()?, distance: r.u8()? },
+            entry: r.u8()?,
             subnet: nets(r)?.pop(),
             routes: nets(r)?,
         })
@@ -181,7 +185,7 @@ pub(super) mod tests {
         let subnet = address.parse::<IpNet>().ok().map(|net| net.trunc());
         let address = address.split('/').next().unwrap().parse().unwrap();
         let routes = routes.iter().map(|r| r.parse().unwrap()).collect();
-        Candidate { device: device.into(), port: 1, kind, address, subnet, routes, merit: Merit::default() }
+        Candidate { device: device.into(), port: 1, kind, address, subnet, routes, merit: Merit::default(), entry: 0 }
     }
 
     pub(crate) fn ports(machine: &str, candidates: &[Candidate]) -> PortsOfRank {
@@ -207,6 +211,7 @@ pub(super) mod tests {
                 subnet,
                 routes,
                 merit,
+                entry: port,
             },
         )
     }
@@ -215,9 +220,9 @@ pub(super) mod tests {
         #[test]
         fn ports_round_trip(
             candidates in prop::collection::vec(any_candidate(), 0..5),
-            (named, lacks) in (any::<bool>(), "[ -~]{0,80}"),
+            (entries, lacks) in (any::<u8>(), "[ -~]{0,80}"),
         ) {
-            let all = PortsOfRank { named, lacks, ..ports("m", &candidates) };
+            let all = PortsOfRank { entries, lacks, ..ports("m", &candidates) };
             let bytes = all.write();
             prop_assert_eq!(PortsOfRank::read(&bytes), Some(all));
             prop_assert!((0..bytes.len()).all(|n| PortsOfRank::read(&bytes[..n]).is_none()));

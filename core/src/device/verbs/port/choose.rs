@@ -10,9 +10,11 @@
 //! Networks are tried in this order: known subnets, the loopback interface, assumptions; then those that more ranks
 //! have; then RoCE v2 before v1; then by the bandwidth of the slowest rank's best port there; then the order of the
 //! candidates of the lowest rank that has the network. Each rank takes its best candidate in the network, ranks of a
-//! machine whose best ones are equal take these in turn. A rank that is not in the network takes its first candidate that all ranks reach by routes. Other mixtures
-//! of candidates are not tried for ranks that depend on routes. If nothing connects all ranks by their addresses, ports
-//! that the settings name are trusted to do so.
+//! machine whose best ones are equal take these in turn. A rank that is not in the network takes its first candidate
+//! that all ranks reach by routes. Other mixtures of candidates are not tried for ranks that depend on routes. If
+//! nothing connects all ranks by their addresses, ports that the settings name are trusted to do so.
+//!
+//! If the settings name several ports, the ranks of a machine take these in turn: a rank has no other candidates.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -89,7 +91,7 @@ fn reach((rank, a): (&PortsOfRank, &Candidate), (other, b): (&PortsOfRank, &Cand
     if a.scope() == Scope::Machine {
         return same_machine && rank.namespace == other.namespace;
     }
-    if trust && rank.named && other.named {
+    if trust && rank.entries > 0 && other.entries > 0 {
         return true;
     }
     if a.address == b.address && a.kind != GidKind::InfiniBand {
@@ -134,22 +136,47 @@ fn connect(ranks: &[PortsOfRank], wanted: &Network<'_>, trust: bool) -> Option<V
     picks.into_iter().map(|pick| pick.map(|p| p as u8)).collect()
 }
 
+/// Of each rank the candidates of its own entry of `FARSIDE_VERBS_DEVICE`, and their indices: the ranks of a machine take the
+/// entries in turn.
+fn of_own_entries(ranks: &[PortsOfRank]) -> (Vec<PortsOfRank>, Vec<Vec<u8>>) {
+    let mut turns: FxHashMap<&str, usize> = FxHashMap::default();
+    let of_own = |rank: &PortsOfRank, turn: usize| {
+        let entry = turn.checked_rem(usize::from(rank.entries));
+        let is_own = |(_, c): &(u8, &Candidate)| entry.is_none_or(|entry| usize::from(c.entry) == entry);
+        let own = (0..).zip(&rank.candidates).filter(is_own);
+        let (indices, candidates): (Vec<u8>, Vec<_>) = own.map(|(i, c)| (i, c.clone())).unzip();
+        let mut own = PortsOfRank { candidates, ..rank.clone() };
+        if let Some(entry) = entry.filter(|_| own.candidates.is_empty() && own.lacks.is_empty()) {
+            own.lacks = format!("entry {} of FARSIDE_VERBS_DEVICE names no port that is active here", entry + 1);
+        }
+        (own, indices)
+    };
+    let in_turn = ranks.iter().map(|rank| {
+        let turn = turns.entry(&rank.machine).or_default();
+        *turn += 1;
+        of_own(rank, *turn - 1)
+    });
+    in_turn.unzip()
+}
+
 /// Chooses a candidate for each rank.
 ///
 /// # Errors
 /// A text that lists the candidates, if no choice connects all ranks.
-pub(super) fn choose(ranks: &[PortsOfRank]) -> Result<Choice, String> {
-    let networks = networks(ranks);
-    let trusts = if ranks.iter().any(|r| r.named) { &[false, true][..] } else { &[false] };
+pub(super) fn choose(all: &[PortsOfRank]) -> Result<Choice, String> {
+    let (ranks, indices) = of_own_entries(all);
+    let networks = networks(&ranks);
+    let trusts = if ranks.iter().any(|r| r.entries > 0) { &[false, true][..] } else { &[false] };
     for trusted in trusts {
         for shared in networks.iter().take(TRIES) {
-            if let Some(picks) = connect(ranks, &shared.network, *trusted) {
-                let description = description(ranks, shared, &picks, *trusted);
+            if let Some(picks) = connect(&ranks, &shared.network, *trusted) {
+                let description = description(&ranks, shared, &picks, *trusted);
+                let picks = picks.iter().zip(&indices).map(|(pick, indices)| indices[usize::from(*pick)]).collect();
                 return Ok(Choice { picks, trusted: *trusted, description });
             }
         }
     }
-    Err(refusal(ranks, networks.first()))
+    Err(refusal(&ranks, networks.first()))
 }
 
 fn description(ranks: &[PortsOfRank], shared: &SharedNetwork<'_>, picks: &[u8], trusted: bool) -> String {
@@ -384,7 +411,7 @@ mod tests {
 
     #[test]
     fn names_are_trusted_last() {
-        let named = |m: &str, all: &[Candidate]| PortsOfRank { named: true, ..ports(m, all) };
+        let named = |m: &str, all: &[Candidate]| PortsOfRank { entries: 1, ..ports(m, all) };
         let far = [named("1", &[v2("a", "10.1.0.1/24")]), named("2", &[v2("a", "10.2.0.1/24")])];
         let choice = choose(&far).unwrap();
         assert!(choice.trusted && choice.description.contains("FARSIDE_VERBS_DEVICE"), "{choice:?}");
@@ -393,6 +420,31 @@ mod tests {
         assert!(!choose(&[near("1", 1), near("2", 2)]).unwrap().trusted);
         let ib = named("3", &[candidate("m", InfiniBand, "fe80::1/64", &[])]);
         assert!(choose(&[far[0].clone(), ib]).is_err());
+    }
+
+    /// Four adapters, each in a subnet of its own, and six ranks a machine: the fifth of each machine takes the first entry.
+    #[test]
+    fn ranks_of_each_machine_take_the_entries_of_the_setting_in_turn() {
+        let rank = |m: u8| {
+            let at = |entry: u8| Candidate { entry, ..v2(&format!("mlx5_{entry}"), &format!("10.{entry}.0.{m}/24")) };
+            // The order of the candidates is not that of the entries.
+            PortsOfRank { entries: 4, ..ports(&m.to_string(), &[3, 1, 0, 2].map(at)) }
+        };
+        let entries = |ranks: &[PortsOfRank]| -> Vec<u8> {
+            let taken = |(rank, pick): (&PortsOfRank, u8)| rank.candidates[usize::from(pick)].entry;
+            ranks.iter().zip(picks(ranks)).map(taken).collect()
+        };
+        let ranks: Vec<PortsOfRank> = [1; 6].into_iter().chain([2; 6]).map(rank).collect();
+        assert_eq!(entries(&ranks), [0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 0, 1]);
+        assert!(choose(&ranks).unwrap().trusted);
+        // Placed in turn, too.
+        let ranks: Vec<PortsOfRank> = [1, 2].repeat(4).into_iter().map(rank).collect();
+        assert_eq!(entries(&ranks), [0, 0, 1, 1, 2, 2, 3, 3]);
+        // A rank whose entry names nothing says so.
+        let mut few = vec![rank(1), rank(1)];
+        few[1].candidates.retain(|c| c.entry != 1);
+        let text = choose(&few).unwrap_err();
+        assert!(text.contains("rank 1 on `host-1` has none: entry 2 of FARSIDE_VERBS_DEVICE"), "{text}");
     }
 
     /// Whether ranks on machines a and b with these candidates reach each other.
@@ -449,7 +501,7 @@ mod tests {
     fn names_are_trusted_where_both_sides_have_them_and_only_for_what_can_be() {
         let v2 = |address| candidate("r", RoceV2, address, &[]);
         let (a, b) = (ports("a", &[]), ports("b", &[]));
-        let (x, y) = (PortsOfRank { named: true, ..a }, PortsOfRank { named: true, ..b.clone() });
+        let (x, y) = (PortsOfRank { entries: 1, ..a }, PortsOfRank { entries: 1, ..b.clone() });
         let (p, q) = (v2("10.0.0.1/24"), v2("10.0.1.1/24"));
         assert!(!reach((&x, &p), (&y, &q), false));
         assert!(reach((&x, &p), (&y, &q), true));
@@ -474,7 +526,8 @@ mod tests {
     fn small_offers(routes: bool) -> impl Strategy<Value = Vec<PortsOfRank>> {
         let candidates = prop::collection::vec(small_candidate(routes), 0..4);
         let rank = ("[mno]", any::<bool>(), candidates);
-        prop::collection::vec(rank.prop_map(|(m, named, all)| PortsOfRank { named, ..ports(&m, &all) }), 1..5)
+        let rank = rank.prop_map(|(m, named, all)| PortsOfRank { entries: u8::from(named), ..ports(&m, &all) });
+        prop::collection::vec(rank, 1..5)
     }
 
     fn all_reach(offers: &[PortsOfRank], picks: &[u8], trust: bool) -> bool {
@@ -500,7 +553,7 @@ mod tests {
         fn what_is_chosen_reaches_each_other(offers in small_offers(true)) {
             if let Ok(choice) = choose(&offers) {
                 prop_assert!(all_reach(&offers, &choice.picks, choice.trusted), "{choice:?}");
-                prop_assert!(!choice.trusted || !offers.iter().all(|o| !o.named));
+                prop_assert!(!choice.trusted || !offers.iter().all(|o| o.entries == 0));
             }
             prop_assert_eq!(choose(&offers), choose(&offers));
         }
@@ -508,7 +561,7 @@ mod tests {
         /// A network common to all ranks is always found, and ranks that can be connected are never refused.
         #[test]
         fn without_routes_whatever_is_possible_is_found(offers in small_offers(false)) {
-            let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { named: false, ..o }).collect();
+            let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { entries: 0, ..o }).collect();
             // All ranks are on one machine, so addresses do not collide: which of two colliding addresses is dropped is
             // not tested.
             let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { machine: "m".into(), ..o }).collect();

@@ -40,19 +40,25 @@ fn unsupported(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unsupported, OP).device("verbs").cause(cause)
 }
 
-/// The entry of `FARSIDE_VERBS_DEVICE` for this rank: device name and port, as far as given.
-fn named(setting: &str, rank: u32) -> Result<Option<(String, Option<u8>)>> {
+/// The entries of `FARSIDE_VERBS_DEVICE`: device name and port, as far as given. None for `auto`.
+fn named(setting: &str) -> Result<Vec<(String, Option<u8>)>> {
     if setting == "auto" {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let bad = || {
+    let bad = |of: &str| {
         Error::new(ErrorKind::Setting, "read FARSIDE_VERBS_DEVICE")
-            .cause(format!("{setting:?} is not a list of NAME or NAME:PORT"))
+            .cause(format!("{setting:?} is not a list of NAME or NAME:PORT{of}"))
     };
-    let all: Vec<&str> = setting.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
-    let text = *all.get(rank as usize % all.len().max(1)).ok_or_else(bad)?;
-    let Some((name, port)) = text.split_once(':') else { return Ok(Some((text.to_owned(), None))) };
-    Ok(Some((name.to_owned(), Some(port.parse().map_err(|_| bad())?))))
+    let entry = |text: &str| match text.split_once(':') {
+        None => Ok((text.to_owned(), None)),
+        Some((name, port)) => Ok((name.to_owned(), Some(port.parse().map_err(|_| bad(""))?))),
+    };
+    let all = setting.split(',').map(str::trim).filter(|s| !s.is_empty()).map(entry).collect::<Result<Vec<_>>>()?;
+    match all.len() {
+        0 => Err(bad("")),
+        1..=CANDIDATES => Ok(all),
+        _ => Err(bad(&format!(" of at most {CANDIDATES} entries"))),
+    }
 }
 
 /// Sort key of a device name: orders mlx5_2 before mlx5_10.
@@ -100,7 +106,7 @@ fn gids(device: &str, port: u8, ethernet: bool, interfaces: &Interfaces) -> Vec<
         };
         let address = IpAddr::V6(ip).to_canonical();
         let (subnet, routes, merit) = (None, Vec::new(), Merit::default());
-        let mut c = Candidate { device: device.to_owned(), port, kind, address, subnet, routes, merit };
+        let mut c = Candidate { device: device.to_owned(), port, kind, address, subnet, routes, merit, entry: 0 };
         let interface = file("gid_attrs/ndevs");
         c.subnet = match (kind, c.scope()) {
             (GidKind::InfiniBand, _) => IpNet::new(address, 64).ok().map(|net| net.trunc()),
@@ -151,27 +157,37 @@ fn describe(c: &Candidate) -> String {
 }
 
 impl LocalPorts {
-    /// Opens all devices that `rank` may use. It is not an error of this call if no port can be opened.
+    /// Opens all devices that the rank may use. It is not an error of this call if no port can be opened.
     ///
     /// # Errors
     /// `Setting`; `Unsupported` if the kernel or the setting offers no device at all.
-    pub(crate) fn find(rank: u32, settings: &Settings) -> Result<Self> {
-        let named = named(&settings.verbs_device, rank)?;
+    pub(crate) fn find(settings: &Settings) -> Result<Self> {
+        let named = named(&settings.verbs_device)?;
         let devices = devices()?;
-        if let Some((name, _)) = named.as_ref().filter(|(name, _)| !devices.contains(name)) {
-            return Err(unsupported(format!("there is no device {name}; the devices are {}", devices.join(", ")))
+        let missing: Vec<&str> = named
+            .iter()
+            .map(|(name, _)| &name[..])
+            .filter(|name| !devices.iter().any(|device| device == name))
+            .collect();
+        if !named.is_empty() && missing.len() == named.len() {
+            let (missing, devices) = (missing.join(", "), devices.join(", "));
+            return Err(unsupported(format!("there is no device {missing}; the devices are {devices}"))
                 .remedy("correct FARSIDE_VERBS_DEVICE"));
         }
-        let mut found =
-            Self { published: PortsOfRank { named: named.is_some(), ..PortsOfRank::here() }, ..Self::default() };
+        let published = PortsOfRank { entries: named.len() as u8, ..PortsOfRank::here() };
+        let refused = missing.iter().map(|name| format!("{name}: there is no such device")).collect();
+        let mut found = Self { published, refused, ..Self::default() };
         let interfaces = Interfaces::now();
         let nearness = Nearness::now();
         for device in &devices {
-            let opened = match &named {
-                Some((name, _)) if name != device => {
-                    Err("FARSIDE_VERBS_DEVICE selects another device or port".to_owned())
-                }
-                _ => open(device),
+            // The entries that name the device, and the port of each, if it has one.
+            let entries: Vec<(u8, Option<u8>)> = match named.is_empty() {
+                true => vec![(0, None)],
+                false => (0..).zip(&named).filter(|(_, (name, _))| name == device).map(|(i, (_, p))| (i, *p)).collect(),
+            };
+            let opened = match entries.is_empty() {
+                true => Err("FARSIDE_VERBS_DEVICE selects another device or port".to_owned()),
+                false => open(device),
             };
             let (context, ports) = match opened {
                 Ok(opened) => opened,
@@ -180,10 +196,10 @@ impl LocalPorts {
                     continue;
                 }
             };
-            let port = named.as_ref().and_then(|(_, port)| *port);
-            for port in port.map_or(1..=ports, |p| p..=p) {
-                let near = nearness.of(device);
-                if let Err(why) = found.add_port((device, near), port, &context, &interfaces, settings.verbs_gid) {
+            let of_entry = |(entry, port): (u8, Option<u8>)| port.map_or(1..=ports, |p| p..=p).map(move |p| (entry, p));
+            for (entry, port) in entries.into_iter().flat_map(of_entry) {
+                let place = (&device[..], nearness.of(device), entry);
+                if let Err(why) = found.add_port(place, port, &context, &interfaces, settings.verbs_gid) {
                     found.refused.push(format!("{device}: port {port} {why}"));
                 }
             }
@@ -202,7 +218,7 @@ impl LocalPorts {
 
     fn add_port(
         &mut self,
-        (device, distance): (&str, u8),
+        (device, distance, entry): (&str, u8, u8),
         port: u8,
         context: &Arc<Context>,
         interfaces: &Interfaces,
@@ -219,8 +235,10 @@ impl LocalPorts {
         for (gid_index, candidate, why_not) in judge(gids(device, port, ethernet, interfaces), set) {
             let gid = gid(candidate.address);
             let name = format!("{device} port {port} ({link}), GID {gid_index} {}", Ipv6Addr::from(gid));
-            let full = (self.ports.len() == CANDIDATES)
-                .then(|| format!("the rank already has {CANDIDATES} candidate ports, the maximum"));
+            // Each entry has as many.
+            let most = CANDIDATES / usize::from(self.published.entries.max(1));
+            let full = self.published.candidates.iter().filter(|c| c.entry == entry).count() == most;
+            let full = full.then(|| format!("the rank already has {most} candidate ports, the maximum"));
             if let Some(why) = why_not.or(full) {
                 self.refused.push(format!("{name}: {why}"));
                 continue;
@@ -232,7 +250,7 @@ impl LocalPorts {
             let global = attributes.flags & GLOBAL != 0;
             let local = LocalPort { device: device.to_owned(), port, gid_index, gid, lid, ethernet, global, why };
             self.ports.push((local, Arc::clone(context)));
-            self.published.candidates.push(Candidate { merit, ..candidate });
+            self.published.candidates.push(Candidate { merit, entry, ..candidate });
         }
         match set {
             _ if has_any => Ok(()),
@@ -269,12 +287,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entry_rotates_by_rank() {
-        assert_eq!(named("auto", 3).unwrap(), None);
-        assert_eq!(named("rxe0,rxe1", 3).unwrap(), Some(("rxe1".into(), None)));
-        assert_eq!(named("mlx5_0:2", 3).unwrap(), Some(("mlx5_0".into(), Some(2))));
-        assert_eq!(named("a:x", 0).unwrap_err().kind(), ErrorKind::Setting);
-        assert_eq!(named(",", 0).unwrap_err().kind(), ErrorKind::Setting);
+    fn entries_are_devices_and_their_ports() {
+        assert_eq!(named("auto").unwrap(), []);
+        assert_eq!(named("rxe0, rxe1").unwrap(), [("rxe0".into(), None), ("rxe1".into(), None)]);
+        assert_eq!(named("mlx5_0:2").unwrap(), [("mlx5_0".into(), Some(2))]);
+        for wrong in ["a:x", ",", "a:1,b:y", &"r,".repeat(CANDIDATES + 1)] {
+            assert_eq!(named(wrong).unwrap_err().kind(), ErrorKind::Setting, "{wrong}");
+        }
     }
 
     #[test]
