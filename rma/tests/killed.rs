@@ -294,15 +294,16 @@ fn rank(phase: &str) -> Result<()> {
             die(me);
             inserts.finish()
         }
-        // The victim works on its first item; others may have taken any of the rest.
+        // The victim has items, unless others have taken all.
         "queue" => {
             let mut queue = Queue::<u64>::new(&team)?;
             for item in 0..100 {
                 queue.push(item)?;
+                if item == 50 {
+                    die(me);
+                }
             }
-            while queue.next()?.is_some() {
-                die(me);
-            }
+            while queue.next()?.is_some() {}
             Ok(())
         }
         "free" => {
