@@ -51,7 +51,7 @@ fn steps() -> Vec<Step> {
 #[test]
 fn each_test_program_runs_whole() {
     let script = text("ci/test");
-    // What a step that always runs leaves out is in another, or in one that is named.
+    // Another step, which may be a named one, has the tests that a step that always runs leaves out.
     let lists = |program: &str, whens: &[&str]| -> Vec<Vec<String>> {
         let here = steps().into_iter().filter(|(_, when, place, _)| {
             whens.contains(&when.as_str()) && ["here", "brief"].contains(&place.as_str())

@@ -89,8 +89,8 @@ impl Budget {
 /// when it is complete. All patterns are first run once on known data, and their results checked.
 ///
 /// # Errors
-/// [`ErrorKind::BadArgument`] for an odd number of ranks, except for collectives; [`ErrorKind::Protocol`] for wrong data; the errors of the
-/// calls.
+/// [`ErrorKind::BadArgument`] for an odd number of ranks, except for collectives; [`ErrorKind::Protocol`] for wrong
+/// data; the errors of the calls.
 pub(crate) fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Result<()> {
     if !job.size().is_multiple_of(2) && plan.suites.iter().any(|suite| *suite != Suite::Coll) {
         return Err(Error::new(ErrorKind::BadArgument, "measure").cause("the number of ranks must be even"));

@@ -152,7 +152,7 @@ impl Here {
     }
 }
 
-/// What a section is about.
+/// The subject of a section.
 struct Head {
     title: &'static str,
     /// Authors, title, venue, year.
@@ -177,9 +177,9 @@ const COLUMNS: [&str; 4] = ["paper", "measured here", "simulated", "best peer he
 struct Section {
     number: u8,
     head: Head,
-    /// What this run shows, and whether the claim holds.
+    /// The result of this run, and whether the claim holds.
     finding: String,
-    /// What was measured, and its figures by column.
+    /// The rows of the table: a quantity, and its figures by column.
     rows: Vec<(String, [String; 4])>,
     figures: Vec<Markup>,
     notes: Vec<String>,
@@ -268,7 +268,7 @@ fn best_peer(records: &[Record], is_it: impl Fn(&Record) -> bool) -> String {
     best.map_or_else(String::new, |best| format!("{} ({})", time(1e3 * best.us()), best.library.label()))
 }
 
-/// Microseconds as text; empty if there are none.
+/// Returns microseconds as text, which is empty if there are none.
 fn us(time_us: Option<f64>) -> String {
     time_us.map_or_else(String::new, |us| time(1e3 * us))
 }

@@ -102,7 +102,7 @@ impl Tasks {
         let mut any = false;
         for number in numbers {
             let task = self.list.borrow_mut().get_mut(number).and_then(|task| {
-                // What a thread has written before it woke the task again is seen by the poll.
+                // The poll sees all writes that a thread made before it woke the task again.
                 task.waker.is_queued.swap(false, AcqRel);
                 Some((task.future.take()?, Waker::from(Arc::clone(&task.waker))))
             });

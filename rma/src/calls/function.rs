@@ -265,7 +265,7 @@ impl<A, T, R> CallableWith<A, T, R> for FunctionWith<A, T, R> {
 /// or the text of the error.
 type Run = dyn Fn(&Caller<'_>, &[u8], &[u8]) -> Result<Vec<u8>, String>;
 
-/// What runs a function.
+/// The code of a function.
 pub(super) enum Body {
     Plain(Box<Run>),
     Async(Box<Start>),

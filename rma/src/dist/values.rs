@@ -62,7 +62,7 @@ impl Values for Team {
     fn broadcast_value<V: Serialize + DeserializeOwned>(&self, root: usize, value: Option<V>) -> Result<V> {
         located(|| {
             if self.rank() != root {
-                // Of the root, an empty message says that it has no value, since an encoded one has a byte before it.
+                // An empty message says that the root has no value, since an encoded value has a byte before it.
                 let bytes = coll::broadcast(self, root, &[])?;
                 let peer = self.job_rank(root)?;
                 let (_, bytes) = bytes.split_first().ok_or_else(|| failed(self, BROADCAST, peer))?;

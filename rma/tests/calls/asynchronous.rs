@@ -126,7 +126,7 @@ fn errors_and_panics_of_async_functions_come_back() {
                     caller.calls().call(caller.rank, echo, 1).await.unwrap();
                     panic!("after an await")
                 }
-                // What a function must not do.
+                // Calls that a function must not make.
                 2 => caller.calls().register(|_, ()| ()).unwrap_err().kind() == ErrorKind::InCallback,
                 3 => caller.calls().quiesce().unwrap_err().kind() == ErrorKind::InCallback,
                 _ => caller.calls().call(99, echo, 1).await.unwrap_err().kind() == ErrorKind::NoSuchRank,
