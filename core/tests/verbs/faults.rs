@@ -349,7 +349,8 @@ fn one_packet_of_twenty_lost_changes_no_result() {
 }
 
 /// Every third response to a read or an atomic is lost, in operations of several steps and in operations after reads
-/// that notify: all retransmissions succeed, and no addition is executed twice.
+/// that notify: all retransmissions succeed, and no addition is executed twice. A read whose response was lost is
+/// executed again by its responder, so it may see the addition that was posted behind it.
 #[test]
 fn lost_answers_of_operations_in_steps_stop_nothing() {
     const ROUNDS: u64 = 12;
@@ -380,7 +381,8 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
                 job.wait("operations in steps", || Ok((track.open() == 0).then_some(())))?;
                 track.check()?;
                 let swapped = u64::from(u32::from_le_bytes(old));
-                assert_eq!((swapped, back, sum), (round - 1, round - 1, round - 1), "round {round}");
+                assert_eq!((swapped, sum), (round - 1, round - 1), "round {round}");
+                assert!([round - 1, round].contains(&back), "round {round}: the read saw {back}");
                 job.wait("the signal", || Ok((signals.get(peer as usize, 1) >= round).then_some(())))?;
             }
             team.barrier()?;
