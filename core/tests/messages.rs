@@ -385,13 +385,14 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
             // A read costs the request to send and the end of the other rank's message; packets beyond the eager limit
             // cost the request to send, the clear to send for the other rank's message, and the packets.
             let near = job.device().shares_memory(to);
+            let eager = if near { cut_offs.eager_intra } else { cut_offs.eager_inter };
             let (most, len) = (c.max_packet - 24, len as u64);
             let (sends, reads) = match len as usize {
                 _ if to == me => (0, 0),
                 len if len + 8 <= most => (1, 0),
                 // A region of ofi has no lists.
                 len if len >= read_from && c.name != "ofi" => (2, 1),
-                len if len <= cut_offs.eager => (len.div_ceil(most) as u64, 0),
+                len if len <= eager => (len.div_ceil(most) as u64, 0),
                 len => (2 + len.div_ceil(most) as u64, 0),
             };
             let copies = if to == me || (reads > 0 && near) { (1, len) } else { (0, 0) };

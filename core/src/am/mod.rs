@@ -8,7 +8,7 @@
 //! | message | packets |
 //! |---|---|
 //! | header and data fit into one packet | 1 |
-//! | longer, up to the device's [`eager`](crate::device::MessageCutOffs::eager) bytes | ⌈bytes / packet⌉ |
+//! | longer, up to the device's [`eager_intra`](crate::device::MessageCutOffs::eager_intra) or `eager_inter` bytes | ⌈bytes / packet⌉ |
 //! | longer, contiguous, and fits into a [packet](crate::device::Capabilities::max_lent_packet) that the device sends from the caller's memory | 1, and the acknowledgement of the device |
 //! | longer still: rendezvous | a request to send (RTS) with the header; when the handler, or later [`deliver`], has named a sink, a clear to send (CTS); the data |
 //! | longer still, where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |

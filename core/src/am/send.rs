@@ -287,14 +287,16 @@ fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> 
 
 /// Maximum length of eager data of a message with a header of this length.
 #[inline]
-pub(crate) fn eager(job: &Messenger, header_len: usize) -> usize {
-    job.message_cut_offs().eager.max(room(job, header_len))
+pub(crate) fn eager(job: &Messenger, target: u32, header_len: usize) -> usize {
+    let cut_offs = job.message_cut_offs();
+    let eager = if job.device().shares_memory(target) { cut_offs.eager_intra } else { cut_offs.eager_inter };
+    eager.max(room(job, header_len))
 }
 
 /// Whether the data of a message with a header of this length is sent without asking the target.
 #[inline]
 pub(crate) fn is_eager(job: &Messenger, target: u32, header_len: usize, source: &Source) -> bool {
-    source.len() <= eager(job, header_len) || lent_block(job, target, header_len, source).is_some()
+    source.len() <= eager(job, target, header_len) || lent_block(job, target, header_len, source).is_some()
 }
 
 /// The data of a message that is sent in one packet from the caller's memory.

@@ -12,7 +12,7 @@ use super::offer::{Offer, Offered};
 use super::outgoing::{PendingRendezvous, Queued, SendQueues};
 use super::packet::{MORE, PREFIX, Prefix, RTS, WRITTEN};
 use super::queue::release_offered;
-use super::send::{lent_block, post_lent};
+use super::send::{eager, lent_block, post_lent};
 use super::sink::Source;
 use super::state::{DEFERRED, OWN, PACKETS};
 use crate::callback::Callback;
@@ -186,7 +186,6 @@ impl Turn<'_> {
     fn step(&mut self, target: u32, message: &mut Queued) -> Result<Step> {
         let (len, header_len) = (message.data.len(), message.header.len());
         let most = self.job.max_packet() - PREFIX;
-        let eager = self.job.message_cut_offs().eager;
         let mut prefix = Prefix::of_first(message.handler, header_len, len, message.target);
         (prefix.message, prefix.acknowledged) = (message.number, message.completion.is_some());
         let header = Block::of(message.header.as_ptr(), header_len);
@@ -197,7 +196,7 @@ impl Turn<'_> {
         {
             return self.lend(target, &[&prefix.write()[..], &message.header].concat(), block, lent);
         }
-        if message.waits || len > eager.max(most - header_len) {
+        if message.waits || len > eager(self.job, target, header_len) {
             prefix.kind = RTS;
             let offer = match &message.data {
                 Data::Lent(lent) if !self.full.contains(&target) => Offer::make(self.job, target, &lent.source)?,

@@ -36,12 +36,12 @@ const MIN_CUT_OFF: usize = 8 << 10;
 /// The name of the fitted values in the table of measured quantities.
 pub(crate) const NAME: &str = "cut-offs";
 
-const EAGER: MessageCutOffs = MessageCutOffs { eager: usize::MAX, ..MessageCutOffs::UNMEASURED };
+const EAGER: MessageCutOffs = MessageCutOffs { eager_intra: usize::MAX, ..MessageCutOffs::UNMEASURED };
 const READ: MessageCutOffs = MessageCutOffs { read_intra: 0, ..MessageCutOffs::UNMEASURED };
 
 /// All quantities. To add one, add a row here, and to [`MessageCutOffs`] the fields that its two ways need.
 const QUANTITIES: [Quantity; 2] = [
-    Quantity { name: "eager", field: |c| &mut c.eager, ways: [EAGER, READ], reused: false },
+    Quantity { name: "eager", field: |c| &mut c.eager_intra, ways: [EAGER, READ], reused: false },
     Quantity { name: "read-intra", field: |c| &mut c.read_intra, ways: [EAGER, READ], reused: true },
 ];
 
@@ -82,7 +82,7 @@ impl Fitted {
             *(quantity.field)(&mut to) = value.min(to.most_eager);
         }
         // A message that is not sent eagerly is read: in packets it could be longer than the device's buffers.
-        MessageCutOffs { read_intra: to.read_intra.min(to.eager), ..to }
+        MessageCutOffs { read_intra: to.read_intra.min(to.eager_intra), ..to }
     }
 }
 
@@ -122,11 +122,12 @@ pub(crate) fn agree(job: &Job, cache: Option<CacheFile>) -> Result<()> {
     let found = match known {
         Some(fitted) if fitted.most >= most => Some(Measured { fitted, messages: 0 }),
         _ if first.is_none() || second.is_none() || job.is_on_oversubscribed_node() => None,
+        // The fence below is one of all ranks.
+        _ if capabilities.node.len() < job.size() => None,
         _ => {
             let found = measure::together(job, &capabilities.node, most, measure::LIMIT, cache)?;
             // No rank leaves this call while another still polls in it: that one has not registered the handlers of its
-            // program, so it could not receive messages of the program. All ranks are on this node: in a job of several
-            // nodes the device has no messages to measure.
+            // program, so it could not receive messages of the program.
             job.bootstrap.borrow_mut().fence()?;
             found
         }

@@ -17,13 +17,13 @@ fn values_are_bounded_by_the_device_and_outranked_by_settings() {
     let device = MessageCutOffs { most_eager: 32 << 10, read_inter: 5, ..MessageCutOffs::UNMEASURED };
     let fitted = Fitted::new(1 << 20, [1 << 20, 9_000]).unwrap();
     let applied = fitted.applied(device);
-    assert_eq!(applied, MessageCutOffs { eager: 32 << 10, read_intra: 9_000, ..device });
+    assert_eq!(applied, MessageCutOffs { eager_intra: 32 << 10, read_intra: 9_000, ..device });
     // Messages that are not sent eagerly are read.
     let other = Fitted::new(1 << 20, [10_000, 20_000]).unwrap().applied(device);
-    assert_eq!(other, MessageCutOffs { eager: 10_000, read_intra: 10_000, ..device });
+    assert_eq!(other, MessageCutOffs { eager_intra: 10_000, read_intra: 10_000, ..device });
     let set = |n: &str| (n == "FARSIDE_TRANSFER").then(|| "eager:7".to_owned());
     let settings = Settings::from_lookup(set).unwrap();
-    assert_eq!(applied.adjusted(&settings.transfer), MessageCutOffs { eager: 7, ..applied });
+    assert_eq!(applied.adjusted(&settings.transfer), MessageCutOffs { eager_intra: 7, eager_inter: 7, ..applied });
 }
 
 #[test]

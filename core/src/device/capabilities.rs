@@ -158,9 +158,12 @@ impl CutOffs {
 /// Sizes in bytes of data, measured on a device, at which the protocol of an active message changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageCutOffs {
-    /// Longest message of several packets that is sent eagerly, without asking the target.
-    pub eager: usize,
-    /// Maximum of the fitted values on this machine: the capacity of the device's buffers while the target does not
+    /// Longest message of several packets that is sent eagerly, without asking the target, to a target on the sender's
+    /// node.
+    pub eager_intra: usize,
+    /// `eager_intra` for a target on another node.
+    pub eager_inter: usize,
+    /// Maximum of the fitted values within a node: the capacity of the device's buffers while the target does not
     /// run; 0 if no value is fitted.
     pub(crate) most_eager: usize,
     /// Shortest message that a target on the sender's node reads from the sender's memory
@@ -175,14 +178,15 @@ impl MessageCutOffs {
     /// Values for a device that was not measured: every message longer than one packet is a rendezvous, and none is
     /// read from the sender's memory.
     pub(crate) const UNMEASURED: Self =
-        Self { eager: 0, most_eager: 0, read_intra: usize::MAX, read_inter: usize::MAX };
+        Self { eager_intra: 0, eager_inter: 0, most_eager: 0, read_intra: usize::MAX, read_inter: usize::MAX };
 
     /// Replaces the values that the setting names.
     #[must_use]
     pub fn adjusted(self, by: &Transfer) -> Self {
         let or = |bytes: Option<u64>, measured| bytes.map_or(measured, |n| usize::try_from(n).unwrap_or(usize::MAX));
         Self {
-            eager: or(by.eager, self.eager),
+            eager_intra: or(by.eager, self.eager_intra),
+            eager_inter: or(by.eager, self.eager_inter),
             most_eager: self.most_eager,
             read_intra: or(by.read_intra, self.read_intra),
             read_inter: or(by.read_inter, self.read_inter),

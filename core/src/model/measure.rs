@@ -176,7 +176,7 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     }
     let cut_offs = job.message_cut_offs();
     let read = if intra { cut_offs.read_intra } else { cut_offs.read_inter };
-    let eager = am::eager(job, HEADER).min(read.saturating_sub(1));
+    let eager = am::eager(job, peers[0], HEADER).min(read.saturating_sub(1));
     let plan = Plan::new(eager, limit, peers.len(), !intra);
     let end = End::lead(job, &peers, &rest, plan.room)?;
     // Ranks that share processors wait for each other, so their waits do not reflect the load of other programs.

@@ -188,7 +188,9 @@ impl Mailbox {
     /// Sends a message of this rank to itself, if no other message is queued before it and it is not too long to copy.
     #[inline(always)]
     fn send_to_own_receive(&self, envelope: Envelope, data: &[u8]) -> bool {
-        if self.active_messages().has_own() || data.len() > am::SHORT_DATA && data.len() > am::eager(self, HEADER) {
+        if self.active_messages().has_own()
+            || data.len() > am::SHORT_DATA && data.len() > am::eager(self, self.rank_number(), HEADER)
+        {
             return false;
         }
         let posted = self.two_sided().matching.borrow_mut().take_posted(&envelope);

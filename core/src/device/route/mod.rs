@@ -131,7 +131,11 @@ impl RouteDevice {
             // The intra-node device of a rank that is alone on its node sends no packets.
             max_packet: all().filter(|c| c.node.len() != 1).map(|c| c.max_packet).min().unwrap_or(first.max_packet),
             max_lent_packet,
-            messages: MessageCutOffs { read_intra: first.messages.read_intra, ..domain.messages },
+            messages: MessageCutOffs {
+                eager_inter: domain.messages.eager_inter,
+                read_inter: domain.messages.read_inter,
+                ..first.messages
+            },
             mapped: false,
             accumulate: domain.accumulate && (!has_intra || first.accumulate),
             coherent: domain.coherent && (!has_intra || first.coherent),

@@ -34,7 +34,7 @@ use crate::wire::{Reader, Writer};
 fn messages(ring: usize) -> MessageCutOffs {
     let most_eager = ring / 2;
     let eager = EAGER.min(most_eager);
-    MessageCutOffs { eager, read_intra: eager, most_eager, ..MessageCutOffs::UNMEASURED }
+    MessageCutOffs { eager_intra: eager, read_intra: eager, most_eager, ..MessageCutOffs::UNMEASURED }
 }
 
 /// A rank that has made its segment but not yet mapped the others'.
@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn message_that_is_not_read_fits_into_half_of_the_ring() {
         let cut_offs = |ring| {
-            let MessageCutOffs { eager, read_intra, most_eager, .. } = messages(ring);
-            [eager, read_intra, most_eager]
+            let MessageCutOffs { eager_intra, read_intra, most_eager, .. } = messages(ring);
+            [eager_intra, read_intra, most_eager]
         };
         assert_eq!(cut_offs(8192), [4096; 3]);
         assert_eq!(cut_offs(1 << 20), [EAGER, EAGER, 1 << 19]);

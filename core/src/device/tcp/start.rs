@@ -32,7 +32,8 @@ const BACKLOG: i32 = 4096;
 /// Maximum number of blocks of a write or a read.
 const MAX_BLOCKS: usize = 1024;
 /// Messages that fit into a packet are sent eagerly; longer ones are read from the sender's memory into place.
-const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
+const MESSAGES: MessageCutOffs =
+    MessageCutOffs { eager_inter: 16 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
 const CUT_OFFS: CutOffs = CutOffs::UNMEASURED;
 
 /// Raises the limit of open files as far as this process may: every connected peer needs one descriptor.

@@ -38,7 +38,8 @@ const MAX_BLOCKS: usize = 1024;
 /// (`FARSIDE_TRANSFER`).
 const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
 /// Messages of up to two packets are eager; a read is cheaper than four packets, whose bytes are copied at both ends.
-const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 8 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
+const MESSAGES: MessageCutOffs =
+    MessageCutOffs { eager_inter: 8 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
 /// Maximum number of cached registrations of the program's memory; the least recently used is dropped first.
 const CACHE_ENTRIES: usize = 1024;
 /// Maximum number of reads and atomics in progress per connection.
