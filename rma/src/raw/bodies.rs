@@ -211,8 +211,25 @@ impl RawWindow {
             return e;
         }
         // The failing rank sent its notification before the signals that revealed the failure, so it arrives soon.
-        let failure = || self.failed_elsewhere(body).or_else(|| self.job.check_bodies().err());
-        let limit = std::time::Duration::from_millis(100);
-        self.job.within(limit, || self.job.wait("close an epoch", || Ok(failure()))).unwrap_or(e)
+        self.or_cause(e, || self.failed_elsewhere(body).or_else(|| self.job.check_bodies().err()))
+    }
+
+    /// Replaces the error of operations on memory that its rank has freed by the loss of a third rank, if that is why
+    /// the window ended there: the loss was noticed there first.
+    #[cold]
+    pub(super) fn naming_lost_rank(&self, e: Error) -> Error {
+        if e.kind() == ErrorKind::BadKey { self.or_cause(e, || None) } else { e }
+    }
+
+    /// `e`, or what has caused it if that becomes known soon: `cause`, or the loss of a rank.
+    fn or_cause(&self, e: Error, cause: impl Fn() -> Option<Error>) -> Error {
+        const SOON: std::time::Duration = std::time::Duration::from_millis(100);
+        // A wait checks the peers less often.
+        let found = || self.job.check_peers().map(|()| cause());
+        match self.job.within(SOON, || self.job.wait("find the cause of an error", found)) {
+            Ok(cause) => cause,
+            Err(lost) if lost.kind() == ErrorKind::PeerLost => lost,
+            Err(_) => e,
+        }
     }
 }

@@ -164,7 +164,7 @@ impl RawWindow {
         if count == 1 {
             self.close_epoch();
         }
-        self.serving.records.check().and(t.check())
+        self.checked(t)
     }
 
     /// Completes all operations and releases all locks of [`lock_all`](Self::lock_all).

@@ -13,6 +13,7 @@ mod announcement;
 mod bias;
 mod bodies;
 mod by_address;
+mod completion;
 pub mod dynamic;
 mod element_lock;
 mod end;
