@@ -9,12 +9,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use farside_core::callback::{self, Callback};
-use farside_core::{Error, ErrorKind, Result, Team, coll, located};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::updates::Updates;
+use super::values::Values;
 use crate::aggregate::Options;
 use crate::calls::{Calls, Function};
 use crate::collectives::Collectives;
@@ -399,6 +400,24 @@ where
     /// The entries of this rank, in no order. While they are borrowed, other ranks can get values, and any change of an
     /// entry of this rank gets `WrongEpoch`, at the rank that makes it.
     ///
+    /// Several threads of a rank can go through its entries by rayon, and the team merges their results:
+    ///
+    /// ```
+    /// use farside_rma::dist::{Map, Values};
+    /// use farside_rma::prelude::*;
+    /// use rayon::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let mut words = Map::<u64, String>::new(&team)?;
+    ///     words.extend((0..100).filter(|i| i % 2 == team.rank() as u64).map(|i| (i, "a".repeat(i as usize))))?;
+    ///     let own = words.local()?.par_iter().filter(|(i, _)| *i % 3 == 0).map(|(_, word)| word.len()).max();
+    ///     assert_eq!(team.reduce_values(own, Option::max)?, Some(99));
+    ///     words.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongEpoch` inside the closure of [`retain`](Self::retain).
     #[track_caller]
@@ -438,18 +457,17 @@ where
     /// same result. Collective; an allgather of the results.
     ///
     /// # Errors
-    /// `WrongEpoch` inside the closure of [`retain`](Self::retain); `Protocol` for bytes that are not a result;
-    /// `BadArgument` for a result that cannot be encoded; `PeerLost`.
+    /// `WrongEpoch` inside the closure of [`retain`](Self::retain); those of
+    /// [`allgather_values`](super::Values::allgather_values).
     #[track_caller]
-    pub fn fold<R>(&self, init: R, f: impl FnMut(R, &K, &V) -> R, merge: impl FnMut(R, R) -> R) -> Result<R>
+    pub fn fold<R>(&self, init: R, f: impl FnMut(R, &K, &V) -> R, merge: impl Fn(R, R) -> R) -> Result<R>
     where
         R: Serialize + DeserializeOwned,
     {
         located(|| {
             let mut f = f;
             let own = self.local()?.iter().fold(init, |folded, (key, value)| f(folded, key, value));
-            let merged = self.all(Some(own))?.into_iter().reduce(merge);
-            merged.ok_or_else(|| Error::new(ErrorKind::Protocol, MAP).cause("no rank has sent a result"))
+            self.team().reduce_values(own, merge)
         })
     }
 
@@ -466,25 +484,8 @@ where
         located(|| {
             let (mut f, mut merge) = (f, merge);
             let own = self.local()?.iter().map(|(key, value)| f(key, value)).reduce(&mut merge);
-            Ok(self.all(own)?.into_iter().reduce(merge))
+            Ok(self.team().allgather_values(&own)?.into_iter().flatten().reduce(merge))
         })
-    }
-
-    /// The values of all ranks that give one.
-    fn all<R: Serialize + DeserializeOwned>(&self, own: Option<R>) -> Result<Vec<R>> {
-        // A rank whose value cannot be encoded takes part too.
-        let encoded = postcard::to_allocvec(&own);
-        let none = || postcard::to_allocvec(&None::<R>).unwrap_or_default();
-        let all = coll::allgather(self.team(), encoded.as_ref().unwrap_or(&none()))?;
-        let text = |e: &postcard::Error| format!("a result cannot be encoded or decoded: {e}");
-        encoded.map_err(|e| Error::new(ErrorKind::BadArgument, MAP).cause(text(&e)))?;
-        let mut values = Vec::with_capacity(all.len());
-        for (bytes, member) in all.iter().zip(self.team().members()) {
-            let value = postcard::from_bytes::<Option<R>>(bytes)
-                .map_err(|e| Error::new(ErrorKind::Protocol, MAP).peer(*member).cause(text(&e)))?;
-            values.extend(value);
-        }
-        Ok(values)
     }
 
     /// Frees the map, after all accesses have been made. Collective.

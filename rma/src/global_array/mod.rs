@@ -54,8 +54,11 @@ use std::slice::from_mut;
 use bytemuck::Pod;
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Result, Team, coll, located};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::assert::Assert;
+use crate::dist::Values;
 use crate::lock_window::{LockWindow, PassiveEpoch};
 use crate::op::{Element, Op, combine};
 use crate::raw::RawWindow;
@@ -411,6 +414,54 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             let Some(mut sum) = all.next() else { return Ok(None) };
             all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
             Ok(Some(sum))
+        })
+    }
+
+    /// Folds the elements of each rank, with their global indices and in row-major order, from `init`, and merges the
+    /// results of all ranks in their order; every rank gets the same result. Collective, one allgather of the encoded
+    /// results. Elements that other ranks change concurrently are read before or after the change.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let array = GlobalArray::<u64, 2>::allocate(&job.world()?, [4, 3])?;
+    ///     array.for_each(|[i, j], element| *element = (10 * i + j) as u64)?;
+    ///     array.sync()?;
+    ///     let odd = array.fold(vec![], |mut odd, index, element| {
+    ///         odd.extend((element % 2 == 1).then_some(index));
+    ///         odd
+    ///     }, |a, b| [a, b].concat())?;
+    ///     assert_eq!(odd, [[0, 1], [1, 1], [2, 1], [3, 1]]);
+    ///     array.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`with_local`](Self::with_local), and of [`allgather_values`](crate::dist::Values::allgather_values).
+    #[track_caller]
+    pub fn fold<R: Serialize + DeserializeOwned>(
+        &self,
+        init: R,
+        mut f: impl FnMut(R, [usize; D], T) -> R,
+        merge: impl Fn(R, R) -> R,
+    ) -> Result<R> {
+        const FOLD: &str = "fold a global array";
+        located(|| {
+            let mut folded = Some(init);
+            let own = self.for_each(|index, element| folded = folded.take().map(|all| f(all, index, *element)));
+            // A rank that cannot read its elements takes part without a result.
+            let given = folded.filter(|_| own.is_ok());
+            let all = self.team().allgather_values(&given);
+            own?;
+            let all = all?;
+            if let Some(failed) = all.iter().position(Option::is_none) {
+                let e = Error::new(ErrorKind::Aborted, FOLD).peer(self.team().members()[failed]);
+                return Err(e.cause("the peer cannot read its elements").remedy("see the error of the peer rank"));
+            }
+            let merged = all.into_iter().flatten().reduce(merge);
+            merged.ok_or_else(|| Error::new(ErrorKind::Protocol, FOLD).cause("no rank has sent a result"))
         })
     }
 

@@ -133,6 +133,16 @@ impl<'a> Layouts<'a> {
         Self::selected(Action::Put, (from.as_ptr().cast_mut(), size_of_val(from)), of, displacement, at)
     }
 
+    /// [`put`](Self::put) from the window's own memory, given by its address and length in bytes.
+    pub(crate) fn put_own<T: Pod>(
+        (base, len): (*mut u8, usize),
+        of: &'a Selection<T>,
+        displacement: usize,
+        at: &'a Selection<T>,
+    ) -> Result<Self> {
+        Self::selected(Action::Put, (base.cast::<T>(), len), of, displacement, at)
+    }
+
     #[inline(always)]
     pub(crate) fn get<T: Pod>(
         into: &mut [T],

@@ -19,11 +19,15 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 use super::address::Attachments;
 use super::item::Item;
 use super::job_end::WindowEnd;
+use super::layouts::Layouts;
 use super::orphans::Orphans;
 use super::published::{CurrentAccess, Handles, Published};
 use super::state::{FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::{Target, UnusedTargets};
 use crate::elements::{WindowElement, range_text};
+use crate::selection::Selection;
+
+const PUT_OWN: &str = "put from window memory";
 
 /// Options of an untyped window.
 ///
@@ -302,22 +306,47 @@ impl RawWindow {
         true
     }
 
+    /// Checks that an operation can use this rank's own memory.
+    fn check_own(&self, operation: &'static str) -> Result<()> {
+        self.job.running(operation)?;
+        self.check_not_borrowed(operation)
+    }
+
+    #[cold]
+    fn outside_own(&self, start: i128, end: i128) -> Error {
+        let e = Error::new(ErrorKind::OutOfRange, PUT_OWN).rank(self.job.rank());
+        e.cause(range_text(self.element, start, end, self.own.len))
+    }
+
+    /// Puts the elements that `of` selects in this rank's own memory to those that `at` selects at another rank. Peers
+    /// may write to them concurrently.
+    ///
+    /// # Errors
+    /// Those of [`put_own`](Self::put_own).
+    pub(crate) fn put_own_selected<T: Pod>(
+        &self,
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<()> {
+        self.check_own(PUT_OWN)?;
+        let map = of.type_map();
+        let layouts = Layouts::put_own((self.own.base, self.own.len), of, displacement, at)
+            .map_err(|_| self.outside_own(map.true_lb().into(), map.true_ub().into()))?;
+        self.own_in_use.set(true);
+        self.transfer_layouts(target, layouts)
+    }
+
     /// Puts bytes `range` of this rank's own memory to byte `offset` of `target`. Peers may write to them concurrently.
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory; `WrongEpoch` while the
     /// memory is borrowed for local access.
     pub fn put_own(&self, range: Range<usize>, target: usize, offset: usize) -> Result<()> {
-        const OP: &str = "put from window memory";
-        self.job.running(OP)?;
-        self.check_not_borrowed(OP)?;
+        self.check_own(PUT_OWN)?;
         if range.start > range.end || range.end > self.own.len {
-            return Err(Error::new(ErrorKind::OutOfRange, OP).rank(self.job.rank()).cause(range_text(
-                self.element,
-                range.start as i128,
-                range.end as i128,
-                self.own.len,
-            )));
+            return Err(self.outside_own(range.start as i128, range.end as i128));
         }
         let (from, len) = (self.own.base.wrapping_add(range.start).cast_const(), range.len());
         if target == self.team.rank() && offset < range.end && range.start < offset.saturating_add(len) {

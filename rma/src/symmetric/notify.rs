@@ -9,6 +9,8 @@ use super::flags::Flags;
 use crate::elements::bytes;
 use crate::pending::{Buffer, Pending};
 use crate::raw::RawWindow;
+use crate::raw::layouts::Layouts;
+use crate::selection::Selection;
 
 impl<T: Pod> Symmetric<T> {
     /// Puts `from` to `rank` at element `at`, and then sets flag `index` of that rank to `value`: a rank that sees the
@@ -108,6 +110,51 @@ impl<T: Pod> Symmetric<T> {
             };
             self.raw().blocking(rank, put).located()
         }
+    }
+
+    /// [Puts selected elements](Self::put_selected), and then sets a flag of the same rank, given with its index and value:
+    /// a rank that sees the value sees the elements. `from` may be reused on return. Messages as of
+    /// [`put_selected`](Self::put_selected), and one for the flag.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let (halo, flags) = (Symmetric::<f64>::allocate(&team, 12)?, Flags::allocate(&team, 1)?);
+    ///     // A row becomes the first column of the peer's 4 x 3 matrix.
+    ///     let (row, column) = (Selection::contiguous(4)?, Selection::vector(4, 1, 3)?);
+    ///     halo.put_selected_notify(&[0.5; 4], &row, 1 - team.rank(), 0, &column, (&flags, 0, 1))?;
+    ///     flags.wait_until(0, ge(1))?;
+    ///     assert_eq!(halo.local().to_vec()?[..4], [0.5, 0.0, 0.0, 0.5]);
+    ///     flags.free()?;
+    ///     halo.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put_selected`](Self::put_selected) and [`put_notify`](Self::put_notify).
+    #[track_caller]
+    pub fn put_selected_notify(
+        &self,
+        from: &[T],
+        of: &Selection<T>,
+        rank: usize,
+        at: usize,
+        to: &Selection<T>,
+        (flags, index, value): (&Flags, usize, u64),
+    ) -> Result<()> {
+        located(|| {
+            flags.check_team(self.team())?;
+            flags.check(rank, index)?;
+            let layouts = Layouts::put(from, of, at, to)?;
+            let put = |raw: &RawWindow| {
+                raw.transfer_layouts(rank, layouts)?;
+                flags.set(rank, index, value)
+            };
+            self.raw().blocking(rank, put)
+        })
     }
 
     /// Starts a [`put_notify`](Self::put_notify) of a buffer, which the handle returns.

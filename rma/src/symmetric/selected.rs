@@ -109,6 +109,25 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
+    /// Puts the elements that `of` selects in this rank's own memory to those that `to` selects at `rank`, counted from
+    /// `at`, without a copy of them; complete at the target on return. Messages as of
+    /// [`put_selected`](Self::put_selected). To this rank itself the elements are copied twice, since the selections may
+    /// overlap.
+    ///
+    /// # Errors
+    /// Those of [`put_selected`](Self::put_selected) and [`put_own`](Self::put_own).
+    #[track_caller]
+    pub fn put_own_selected(&self, of: &Selection<T>, rank: usize, at: usize, to: &Selection<T>) -> Result<()> {
+        located(|| {
+            if rank == self.team().rank() {
+                let (mut copied, all) = (vec![T::zeroed(); of.len()], Selection::contiguous(of.len())?);
+                self.get_selected(&mut copied, &all, rank, 0, of)?;
+                return self.put_selected(&copied, &all, rank, at, to);
+            }
+            self.raw().blocking(rank, |raw| raw.put_own_selected(of, rank, at, to))
+        })
+    }
+
     /// Gets the elements that `from` selects at `rank`, counted from `at`, to those that `of` selects in `into`; complete
     /// on return.
     ///

@@ -86,6 +86,29 @@ fn strided_indexed_selected_and_own() {
         table.put_own(30..35, me, 31)?;
         assert_eq!(table.local().load(31)?, before);
         assert_eq!(table.local().load(35)?, got[4]);
+        table.barrier()?;
+        // Selected elements of window memory, to the peer and to an overlapping range of the same rank.
+        let (apart, row) = (Selection::indices(&[1, 5, 9, 13, 17])?, Selection::contiguous(5)?);
+        table.put_own_selected(&apart, peer, 35, &row)?;
+        table.barrier()?;
+        let theirs: Vec<Particle> = (0..5).map(|i| Particle::new((me + 2 * p - 2) % p, i)).collect();
+        assert_eq!(table.local().to_vec()?[35..], theirs);
+        table.put_own_selected(&Selection::indices(&[35, 36, 37, 38])?, me, 36, &Selection::contiguous(4)?)?;
+        assert_eq!(table.local().to_vec()?[36..], theirs[..4]);
+        let e = table.put_own_selected(&Selection::indices(&[40])?, peer, 0, &Selection::contiguous(1)?).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::OutOfRange, "{e}");
+        // A rank that sees the flag sees the elements.
+        let flags = Flags::allocate(team, 2)?;
+        for round in 1..=20 {
+            let mine: Vec<Particle> = (0..5).map(|i| Particle::new(me, round * 5 + i)).collect();
+            table.put_selected_notify(&mine, &row, peer, 2, &Selection::vector(5, 1, 4)?, (&flags, 0, round as u64))?;
+            flags.wait_until(0, ge(round as u64))?;
+            let seen: Vec<Particle> = (0..5).map(|i| table.local().load(2 + 4 * i)).collect::<Result<_>>()?;
+            assert_eq!(seen, (0..5).map(|i| Particle::new(from, round * 5 + i)).collect::<Vec<_>>());
+            flags.set(from, 1, round as u64)?;
+            flags.wait_until(1, ge(round as u64))?;
+        }
+        flags.free()?;
         table.free()
     });
 }
