@@ -4,6 +4,8 @@
 //! completion handler runs on another thread (base), only increments a counter, or runs in the dispatcher (enhanced);
 //! and the messages themselves.
 
+pub(crate) mod kernels;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -88,6 +90,19 @@ fn layers(sizes: &[u64], rounds: u32) -> Result<()> {
         });
         println!("Two ranks as threads, {how}, microseconds of a message\n{}\n", text(&header, 1, rows));
     }
+    for ranks in [2, 4] {
+        let class = &kernels::W;
+        let times = kernels::measure(class, ranks)?;
+        let header: Vec<&str> = ["us"].into_iter().chain(kernels::WAYS).collect();
+        let rows = times.iter().map(|(name, row)| {
+            [(*name).to_owned()].into_iter().chain(row.map(|us| number(Some(us)))).collect::<Vec<String>>()
+        });
+        let class = class.name;
+        println!(
+            "{ranks} ranks as threads, messages of an iteration of a NAS kernel of class {class}, microseconds\n{}\n",
+            text(&header, 1, rows)
+        );
+    }
     println!("{}\n", WAYS.map(|(name, what)| format!("{name}: {what}")).join("\n"));
     Ok(())
 }
@@ -168,8 +183,8 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
     }
 }
 
-/// Active messages; `name` is one of the [`WAYS`]. `source` and `sink` return memory that both ranks keep until the
-/// end.
+/// Active messages between two ranks; `name` is one of the [`WAYS`]. `source` and `sink` return memory that both ranks
+/// keep until the end.
 pub(crate) fn active<const N: usize>(
     job: &Job,
     team: &Team,
@@ -178,58 +193,101 @@ pub(crate) fn active<const N: usize>(
     sink: impl Fn() -> Sink + 'static,
     kinds: [u64; N],
 ) -> Result<[f64; N]> {
-    let (seen, counter) = (Rc::new(Cell::new(0u64)), Counter::new());
-    let (shared, jobs) = (Arc::new(AtomicU64::new(0)), handler_thread());
-    let (count, on_thread, to_thread) = (Rc::clone(&seen), Arc::clone(&shared), jobs.clone());
-    let way = name.to_owned();
-    job.active_messages().register(ID, move |_| {
-        let (count, on_thread, to_thread) = (Rc::clone(&count), Arc::clone(&on_thread), to_thread.clone());
-        let then = match &*way {
-            "base" => OnComplete::inline(move |_| _ = to_thread.send(on_thread)),
-            "enhanced" => OnComplete::inline(move |_| count.set(count.get() + 1)),
-            _ => OnComplete::inline(|_| ()),
-        };
-        Delivery::Into(sink(), then)
-    })?;
-    let target = (name == "counters").then(|| job.active_messages().expose(&counter));
+    let (peer, messages) = (1 - job.rank_number(), Counted::new(job, name, move |_| sink())?);
     team.barrier()?;
-    let track = Track::new();
-    let send = || {
+    // SAFETY: by the contract of this function.
+    let send = || unsafe { messages.send(peer, source()) };
+    let measured = times(team, send, |all| messages.receive(peer, all), kinds);
+    team.barrier()?;
+    measured
+}
+
+/// Active messages whose receiver counts those of each rank, by one of the [`WAYS`].
+pub(crate) struct Counted<'a> {
+    job: &'a Job,
+    name: String,
+    /// The number of messages from each rank: counted by the completion handler on another thread, by the counter of
+    /// the message, or by the completion handler in the dispatcher.
+    on_thread: Arc<[AtomicU64]>,
+    counters: Vec<Counter>,
+    seen: Rc<[Cell<u64>]>,
+    /// The number of the counter of each rank.
+    targets: Vec<u32>,
+}
+
+impl<'a> Counted<'a> {
+    /// Collective, in the same order at all ranks. `sink` returns memory for a message from a rank, which is kept until
+    /// all messages have arrived.
+    pub(crate) fn new(job: &'a Job, name: &str, sink: impl Fn(u32) -> Sink + 'static) -> Result<Self> {
+        let ranks = 0..job.size_number();
+        let on_thread: Arc<[AtomicU64]> = ranks.clone().map(|_| AtomicU64::new(0)).collect();
+        let seen: Rc<[Cell<u64>]> = ranks.clone().map(|_| Cell::new(0)).collect();
+        let counters: Vec<Counter> = ranks.map(|_| Counter::new()).collect();
+        let targets = counters.iter().map(|counter| job.active_messages().expose(counter)).collect();
+        let to_thread = handler_thread(Arc::clone(&on_thread));
+        let (way, count) = (name.to_owned(), Rc::clone(&seen));
+        job.active_messages().register(ID, move |message| {
+            let (from, count, to_thread) = (message.source, Rc::clone(&count), to_thread.clone());
+            let then = match &*way {
+                "base" => OnComplete::inline(move |_| _ = to_thread.send(from)),
+                "enhanced" => OnComplete::inline(move |_| count[from as usize].set(count[from as usize].get() + 1)),
+                _ => OnComplete::inline(|_| ()),
+            };
+            Delivery::Into(sink(from), then)
+        })?;
+        Ok(Self { job, name: name.to_owned(), on_thread, counters, seen, targets })
+    }
+
+    /// Returns when the memory of the message may be used again.
+    ///
+    /// # Safety
+    /// The memory of `source` is valid and not written until then, or, after an error, until the job has ended.
+    pub(crate) unsafe fn send(&self, to: u32, source: Source) -> Result<()> {
+        let (job, track) = (self.job, Track::new());
+        let target = (self.name == "counters").then(|| self.targets[job.rank_number() as usize]);
         let counters = Counters { target, ..Counters::default() };
-        // SAFETY: the memory outlives the track, which is waited for.
-        unsafe { am::start_send(job, 1 - job.rank_number(), ID, &[], source(), counters, &track) }?;
+        // SAFETY: the same contract.
+        unsafe { am::start_send(job, to, ID, &[], source, counters, &track) }?;
         job.wait("a send", || Ok((track.open() == 0).then_some(())))?;
         track.check()
-    };
-    let arrived = || match name {
-        // Acquire: pairs with the Release of the handler thread.
-        "base" => shared.load(Ordering::Acquire),
-        "counters" => counter.value(),
-        _ => seen.get(),
-    };
-    let receive = |all: u64| {
-        if name == "base" {
+    }
+
+    /// Waits until `all` messages of a rank have arrived since the start.
+    pub(crate) fn receive(&self, from: u32, all: u64) -> Result<()> {
+        let at = from as usize;
+        let arrived = || match &*self.name {
+            // Acquire: pairs with the Release of the handler thread.
+            "base" => self.on_thread[at].load(Ordering::Acquire),
+            "counters" => self.counters[at].value(),
+            _ => self.seen[at].get(),
+        };
+        if self.name == "base" {
             // The handler thread does not wake a sleeping rank, so once the message has arrived, its handler is awaited
             // by polling.
             while arrived() < all {
-                job.progress()?;
+                self.job.progress()?;
                 std::thread::yield_now();
             }
             return Ok(());
         }
-        job.wait("a message", || Ok((arrived() >= all).then_some(())))
-    };
-    let measured = times(team, send, receive, kinds);
-    team.barrier()?;
-    job.active_messages().unregister(ID);
-    measured
+        self.job.wait("a message", || Ok((arrived() >= all).then_some(())))
+    }
 }
 
-/// A thread that runs completion handlers, each of which counts one message. It ends when all senders are dropped.
-fn handler_thread() -> Sender<Arc<AtomicU64>> {
-    let (sender, receiver) = channel::<Arc<AtomicU64>>();
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.job.active_messages().unregister(ID);
+    }
+}
+
+/// A thread that runs completion handlers, each of which counts one message of a rank. It ends when all senders are
+/// dropped.
+fn handler_thread(counts: Arc<[AtomicU64]>) -> Sender<u32> {
+    let (sender, receiver) = channel::<u32>();
     // Release: pairs with the Acquire of the rank that waits.
-    std::thread::spawn(move || receiver.iter().for_each(|count| _ = count.fetch_add(1, Ordering::Release)));
+    std::thread::spawn(move || {
+        receiver.iter().for_each(|from| _ = counts[from as usize].fetch_add(1, Ordering::Release))
+    });
     sender
 }
 
