@@ -19,9 +19,9 @@ use farside_core::job::Track;
 use farside_core::wire::Writer;
 use farside_core::{Error, ErrorKind};
 
-use super::RawWindow;
 use super::failures::{FAILED, Failure};
 use super::state::Replaced;
+use super::{RawWindow, cell};
 
 /// Maximum length of a panic text in a message, in bytes.
 const TEXT: usize = 80;
@@ -161,10 +161,15 @@ impl RawWindow {
     /// The error of the body that this rank is running, if the body has failed at another participant.
     ///
     /// A closing fence continues, since the rank whose body has failed participates in it, unless that rank has already
-    /// left its window.
+    /// left its window. Inside the body of an exposure, an access epoch continues to close unless it waits for that
+    /// rank's post.
     pub(crate) fn failed_elsewhere(&self, body: Body) -> Option<Error> {
         let closing = self.fencing.closing.get();
-        let disturbs = |failure: &&Failure| closing == 0 || body == Body::Window && failure.fences < closing;
+        let disturbs = |failure: &&Failure| match body {
+            _ if closing != 0 => body == Body::Window && failure.fences < closing,
+            Body::Exposure if self.groups.completing.get() => self.awaits_post_of(failure.source),
+            _ => true,
+        };
         let concerns = |failure: &&Failure| match body {
             Body::Lock => false,
             Body::Window => failure.code == body.code(),
@@ -196,6 +201,12 @@ impl RawWindow {
                     .remedy("see the error of the peer rank")
             },
         )
+    }
+
+    /// Whether job rank `rank` is a target of the started access epoch, and has not posted yet.
+    fn awaits_post_of(&self, rank: u32) -> bool {
+        let target = self.peer_of(&self.groups.started.borrow(), rank);
+        target.is_some_and(|t| !self.signals.reached(t.team_rank, cell::POST, t.starts.get()))
     }
 
     /// The target state of job rank `rank`, if it is in a group of team ranks.

@@ -15,6 +15,7 @@ use farside_core::bill::SignalKind;
 use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
 
+use super::state::Replaced;
 use super::{Access, RawWindow, cell};
 use crate::assert::Assert;
 
@@ -87,7 +88,9 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "start was not called"));
         }
         self.called_to(OP, SignalKind::Complete, &self.groups.started.borrow());
+        let completing = Replaced::replace(&self.groups.completing, true);
         self.or_abandon(|| self.finish_access())?;
+        drop(completing);
         self.groups.started.borrow_mut().clear();
         self.close_epoch();
         self.outcome()

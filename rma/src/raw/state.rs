@@ -54,6 +54,8 @@ pub(super) struct GroupState {
     pub(super) started: RefCell<Vec<usize>>,
     /// The origins of the posted exposure epoch.
     pub(super) posted: RefCell<OpenExposure>,
+    /// Whether this rank is closing its access epoch.
+    pub(super) completing: Cell<bool>,
 }
 
 /// Sets a cell and restores it on drop, even on panic.
