@@ -156,30 +156,45 @@ fn halo_3d_every_synchronization_and_scheme() {
 }
 
 /// Programs that compare their results with those of a serial run.
+const COMPARED: [(&str, &[&str]); 16] = [
+    ("fft_tasks", &[]),
+    ("histogram", &["--numbers", "3000", "--bins", "17"]),
+    ("index_gather", &["--indices", "3000", "--elements", "17"]),
+    ("permutation", &["--numbers", "700"]),
+    ("work_queue", &["--tasks", "301"]),
+    ("ring_pipeline", &["--blocks", "41", "--len", "1030"]),
+    ("sparse_matrix", &["--rows", "203"]),
+    ("graph_search", &["--vertices", "403"]),
+    ("n_body", &["--bodies", "7"]),
+    ("shortest_paths", &["--vertices", "403"]),
+    ("graph500", &["--scale", "7"]),
+    ("triangles", &["--vertices", "301"]),
+    ("hash_map", &["--keys", "1001"]),
+    ("sample_sort", &["--numbers", "2003", "--different", "500"]),
+    ("sparse_transpose", &["--rows", "203"]),
+    ("topological_sort", &["--rows", "203"]),
+];
+
 #[test]
 fn symmetric_memory_arrays_and_calls_same_as_one_rank() {
-    let examples: [(&str, &[&str]); 16] = [
-        ("fft_tasks", &[]),
-        ("histogram", &["--numbers", "3000", "--bins", "17"]),
-        ("index_gather", &["--indices", "3000", "--elements", "17"]),
-        ("permutation", &["--numbers", "700"]),
-        ("work_queue", &["--tasks", "301"]),
-        ("ring_pipeline", &["--blocks", "41", "--len", "1030"]),
-        ("sparse_matrix", &["--rows", "203"]),
-        ("graph_search", &["--vertices", "403"]),
-        ("n_body", &["--bodies", "7"]),
-        ("shortest_paths", &["--vertices", "403"]),
-        ("graph500", &["--scale", "7"]),
-        ("triangles", &["--vertices", "301"]),
-        ("hash_map", &["--keys", "1001"]),
-        ("sample_sort", &["--numbers", "2003", "--different", "500"]),
-        ("sparse_transpose", &["--rows", "203"]),
-        ("topological_sort", &["--rows", "203"]),
-    ];
     for ranks in ranks().iter().copied() {
-        for (example, arguments) in examples {
+        for (example, arguments) in COMPARED {
             assert_eq!(succeeds(ranks, example, arguments).lines().count(), 1, "{example}");
         }
+    }
+}
+
+/// The same programs as ranks of a simulated fat tree, whose links they share. `ci/test scale` takes more ranks.
+#[test]
+fn symmetric_memory_arrays_and_calls_on_a_simulated_fat_tree() {
+    let ranks = std::env::var("FARSIDE_TEST_RANKS").unwrap_or_else(|_| if quick() { "6" } else { "64" }.to_owned());
+    for (example, arguments) in COMPARED {
+        let mut command = Command::new(farside_harness::farside());
+        command.args(["sim", "-n", &ranks, "--topology", "fat-tree:44x94/36x1", "--network", "hop=130"]);
+        let output = command.arg(farside_harness::example("farside-rma", example)).args(arguments).output().unwrap();
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(output.status.success(), "{example} on {ranks} simulated ranks: {}\n{out}\n{err}", output.status);
+        println!("{}{err}", out.lines().last().unwrap_or_default());
     }
 }
 

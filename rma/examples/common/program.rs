@@ -1,22 +1,22 @@
 //! Start and end of an example.
 
-use std::error::Error;
 use std::process::ExitCode;
 
-use farside_rma::Job;
+use farside_rma::{Error, ErrorKind, Job};
 
 /// The result of an example: errors are those of the runtime or of files, or a wrong result.
-pub(crate) type Outcome<R = ()> = Result<R, Box<dyn Error>>;
+pub(crate) type Outcome<R = ()> = Result<R, Box<dyn std::error::Error>>;
 
-/// Runs `body` as a rank of the job and then finalizes the job. An error is written to standard error and gives exit
-/// code 1, on which the launcher ends the other ranks.
-pub(crate) fn run(body: impl FnOnce(&Job) -> Outcome) -> ExitCode {
-    let ranked = || -> Outcome {
-        let job = Job::init()?;
-        body(&job).map_err(|e| format!("rank {} of {}: {e}", job.rank(), job.size()))?;
-        Ok(job.finalize()?)
+/// Runs `body` as a rank of a job under a launcher, or as all ranks of a simulation under `farside sim`. An error is
+/// written to standard error and gives exit code 1, on which the launcher ends the other ranks.
+pub(crate) fn run(body: impl Fn(&Job) -> Outcome) -> ExitCode {
+    let ranked = |job: &Job| {
+        body(job).map_err(|e| match e.downcast::<Error>() {
+            Ok(e) => *e,
+            Err(e) => Error::new(ErrorKind::Aborted, "run an example").rank(job.rank()).cause(e.to_string()),
+        })
     };
-    match ranked() {
+    match Job::run(ranked) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{e}");
