@@ -65,6 +65,8 @@ fn every_item_arrives_once_or_an_error_names_the_lost_rank() {
         let mut simulation = Simulation::new(ranks).seed(seed).network(network);
         if rng.random_bool(0.3) {
             simulation = simulation.minimal();
+        } else if rng.random() {
+            simulation = simulation.incoherent_atomics();
         }
         let victim = rng.random_bool(0.4).then(|| rng.random_range(0..ranks));
         if let Some(victim) = victim {
@@ -93,6 +95,33 @@ fn every_item_arrives_once_or_an_error_names_the_lost_rank() {
     }
     println!("{seeds} seeds; in {lost} a rank was lost before the end");
     assert!(lost > 3, "{lost} seeds in which a rank was lost early enough");
+}
+
+/// Owners apply updates by their processors. Where the interface's atomics are not coherent with these, other atomics of
+/// the memory are refused until the updates are finished.
+#[test]
+fn atomics_of_memory_whose_updates_are_aggregated_are_refused() {
+    let run = Simulation::new(3).incoherent_atomics().run(|job| {
+        let team = job.world()?;
+        let sums = Symmetric::<u64>::allocate(&team, 1)?;
+        let right = (team.rank() + 1) % 3;
+        for round in 1..4 {
+            sums.atomic(right, 0)?.add(1)?;
+            let mut updates = sums.aggregated(Op::Sum)?;
+            for refused in [sums.atomic(right, 0)?.add(1), sums.atomic(right, 0)?.compare_exchange(0, 1).map(drop)] {
+                let e = refused.unwrap_err();
+                assert!(e.kind() == ErrorKind::WrongEpoch && e.to_string().contains("aggregated"), "{e}");
+            }
+            (0..30).try_for_each(|i| updates.add(i % 3, 0, 1))?;
+            updates.finish()?;
+            sums.atomic(right, 0)?.add(1)?;
+            sums.barrier()?;
+            assert_eq!(sums.local().load(0)?, 32 * round);
+            sums.barrier()?;
+        }
+        sums.free()
+    });
+    run.unwrap();
 }
 
 mod scale {
@@ -166,7 +195,7 @@ mod scale {
         let (channels, held, record) = if hops == 1 { (ranks - 1, 5, 16) } else { (hops * side, 7, 24) };
         let records = (BYTES / (channels * held)).min(64 << 10) / record;
         // So many that most blocks are full.
-        let each = (8 * records * side).clamp(8 << 10, 64 << 10);
+        let each = (8 * records * side).clamp(8 << 10, (64 << 20) / ranks);
         let (end, memory) = (RefCell::new(Duration::ZERO), RefCell::new(0));
         let run = Simulation::new(ranks).network(frontera()).run(|job| {
             let team = job.world()?;

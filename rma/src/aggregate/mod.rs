@@ -25,6 +25,8 @@
 //!
 //! **Order.** Items of one rank to one other arrive in the order in which they were pushed, each exactly once. A lost rank
 //! is an error that names it, at every rank that waits; what has arrived until then has been applied once, and the rest not.
+//! Owners apply updates by their processors. Where the device's atomics are not coherent with these (over verbs), other
+//! atomics of the memory get `WrongEpoch` until the updates are finished.
 //!
 //! **Progress.** Updates are applied, and blocks passed on, whenever a rank is inside the runtime, by any call that waits.
 

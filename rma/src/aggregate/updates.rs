@@ -43,11 +43,15 @@ impl<T: Element> WindowUpdates<T> {
             Self { _thread: PhantomData, raw: Rc::clone(raw), op, has_locks, blocks: None, element: PhantomData };
         if !raw.is_mapped() {
             let code = WindowElement::of::<T>("updates").code().wrapping_add(op as u64);
-            let (own, me) = (Rc::clone(raw), raw.team().rank());
-            let len = raw.len_at(me)? / size_of::<T>();
-            let apply = move |_, records: &[u8], lengths: Lengths| apply::<T>(&own, (me, len), op, records, lengths);
-            updates.blocks =
-                Some(Aggregator::new(raw.team(), options, (INDEX + size_of::<T>(), code), Some(Box::new(apply)))?);
+            let own = Rc::clone(raw);
+            let len = raw.len_at(raw.team().rank())? / size_of::<T>();
+            raw.aggregate_updates(true)?;
+            let apply = move |_, records: &[u8], lengths: Lengths| apply::<T>(&own, len, op, records, lengths);
+            let made = Aggregator::new(raw.team(), options, (INDEX + size_of::<T>(), code), Some(Box::new(apply)));
+            if made.is_err() {
+                raw.aggregate_updates(false)?;
+            }
+            updates.blocks = Some(made?);
             raw.handles().add();
         }
         Ok(updates)
@@ -89,6 +93,7 @@ impl<T: Element> WindowUpdates<T> {
             Some(blocks) => {
                 blocks.finish()?;
                 blocks.end();
+                self.raw.aggregate_updates(false)?;
             }
         }
         self.unlocked().map(drop)
@@ -121,14 +126,7 @@ impl<T: Element> Drop for WindowUpdates<T> {
 }
 
 /// Applies the updates of a block to this rank's own memory.
-fn apply<T: Element>(
-    raw: &RawWindow,
-    (me, len): (usize, usize),
-    op: Op,
-    records: &[u8],
-    lengths: Lengths,
-) -> Result<()> {
-    let mut is_posted = false;
+fn apply<T: Element>(raw: &RawWindow, len: usize, op: Op, records: &[u8], lengths: Lengths) -> Result<()> {
     for record in records.chunks_exact(lengths.record) {
         let Some((at, value)) = record[lengths.item..].split_first_chunk::<INDEX>() else { continue };
         let at = usize::try_from(u64::from_le_bytes(*at)).unwrap_or(usize::MAX);
@@ -137,12 +135,9 @@ fn apply<T: Element>(
             continue;
         }
         let (value, offset) = (bytemuck::pod_read_unaligned::<T>(value), at * size_of::<T>());
-        if !raw.try_accumulate_value(op, value, me, offset) {
-            raw.accumulate_value(op, value, me, offset)?;
-            is_posted = true;
-        }
+        raw.update_own(op, value, offset)?;
     }
-    if is_posted { raw.flush(me) } else { Ok(()) }
+    Ok(())
 }
 
 /// Updates of symmetric memory that travel in blocks ([`Symmetric::aggregated`]).
@@ -184,7 +179,8 @@ impl<T: Element> Symmetric<T> {
     /// Begins updates by `op` that travel in blocks and are applied by their owners. Collective, with the same operation
     /// at all ranks; one allgather and a barrier, or nothing where all memory is mapped. Each update is atomic; with
     /// [`Op::Replace`], the last value of a rank for an element replaces its earlier ones, and of several ranks one of the
-    /// last. Until [`finish`](Updates::finish), [`exclusive`](Self::exclusive) is refused where memory is not mapped.
+    /// last. Until [`finish`](Updates::finish), [`exclusive`](Self::exclusive) is refused where memory is not mapped, and so
+    /// are other atomics of the memory where those of the device are not coherent with the processor's, as over verbs.
     ///
     /// ```
     /// use farside_rma::prelude::*;

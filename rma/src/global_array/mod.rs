@@ -425,9 +425,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// use farside_rma::prelude::*;
     ///
     /// Job::threads(2, |job| {
-    ///     let array = GlobalArray::<u64, 2>::allocate(&job.world()?, [4, 3])?;
+    ///     let array = GlobalArray::<u64, 2>::new(&job.world()?, [4, 3])?;
     ///     array.for_each(|[i, j], element| *element = (10 * i + j) as u64)?;
-    ///     array.sync()?;
     ///     let odd = array.fold(vec![], |mut odd, index, element| {
     ///         odd.extend((element % 2 == 1).then_some(index));
     ///         odd

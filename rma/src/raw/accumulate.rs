@@ -128,6 +128,42 @@ impl RawWindow {
         true
     }
 
+    /// Begins updates that their owners apply, or ends them: where the device's atomics are not coherent with the
+    /// processor's, this rank's other updates are refused meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`quiet`](Self::quiet).
+    pub(crate) fn aggregate_updates(&self, begins: bool) -> Result<()> {
+        if !self.job.device().capabilities().coherent {
+            if begins {
+                self.quiet()?;
+            }
+            let now = self.serving.aggregated.get();
+            self.serving.aggregated.set(if begins { now + 1 } else { now.saturating_sub(1) });
+        }
+        Ok(())
+    }
+
+    /// Updates the element at byte `offset` of this rank's own memory, of which it is an aligned part, between
+    /// [`aggregate_updates`](Self::aggregate_updates) of all ranks.
+    pub(crate) fn update_own<T: Element>(&self, op: Op, value: T, offset: usize) -> Result<()> {
+        let (me, len) = (self.team.rank(), size_of::<T>());
+        if self.try_accumulate_value(op, value, me, offset) {
+            return Ok(());
+        }
+        let at = self.own.base.wrapping_add(offset).cast::<T>();
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.own.len);
+        if self.serving.aggregated.get() == 0 || !(is_inside && at.addr().is_multiple_of(len) && op.allowed(T::TYPE)) {
+            self.accumulate_value(op, value, me, offset)?;
+            return self.flush(me);
+        }
+        self.stats().add(Kind::Accumulate, len);
+        // SAFETY: an aligned element inside of this rank's memory, which all ranks update by their owners' processors
+        // meanwhile, and otherwise access by word-wise copies and by the device.
+        unsafe { kernel::apply(op, at, value) };
+        Ok(())
+    }
+
     /// Accumulates elements of the type `ty`; the length is in bytes.
     ///
     /// # Safety

@@ -87,6 +87,16 @@ impl Item {
         Item::Update(device::Update { change, at: Place { region: OF_TARGET, offset }, len, old })
     }
 
+    /// Whether it changes elements of the target atomically.
+    pub(super) fn is_update(&self) -> bool {
+        match self {
+            Self::Transfer(_) => false,
+            Self::Update(_) => true,
+            Self::Layouts(all) => matches!(all.action, Action::Accumulate { .. }),
+            Self::At(at) => at.1.is_update(),
+        }
+    }
+
     /// Accumulates elements of `len` bytes.
     pub(crate) fn of_elements(
         (op, ty): (Op, ElementType),

@@ -212,7 +212,7 @@ impl RawWindow {
                 flushes: Default::default(),
             },
             operations: OperationState::new(Planner::new(&job)),
-            serving: ServedState { listener, unique: 0, accumulates: false, records },
+            serving: ServedState { listener, unique: 0, accumulates: false, records, aggregated: Cell::new(0) },
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
             orphans: RefCell::default(),

@@ -49,6 +49,11 @@ impl RawWindow {
         let name = item.name();
         self.job.running(name)?;
         let t = self.target(target, name)?;
+        if self.serving.aggregated.get() > 0 && item.is_update() {
+            let cause = "updates of this memory are aggregated, and its owner's processor applies them, with which the \
+                         device's atomics are not coherent";
+            return Err(self.wrong_epoch(name, cause).remedy("finish the aggregated updates first"));
+        }
         let all = item.attached().map_or(t.region.len, |region| region.len);
         // On a dynamic window the range is checked only when the target is ready, since the target may attach memory
         // until then.

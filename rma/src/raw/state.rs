@@ -157,4 +157,7 @@ pub(super) struct ServedState {
     pub(super) accumulates: bool,
     /// The accumulates of those epochs.
     pub(super) records: Rc<Records>,
+    /// The number of begun aggregated updates, which owners apply by their processors, while the device's atomics are not
+    /// coherent with these.
+    pub(super) aggregated: Cell<u32>,
 }
