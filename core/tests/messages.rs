@@ -347,7 +347,7 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
 /// one copy.
 #[test]
 fn messages_from_layout_to_layout_are_copied_at_most_once() {
-    // Of several devices, the one between the two ranks decides.
+    // In a job of several devices, the limits are those of the device between the two ranks.
     let several = [("FARSIDE_DEVICE", "route"), ("FARSIDE_DEVICES", "shm,tcp")];
     [&[][..], &READING, &several].into_iter().for_each(copied_at_most_once);
 }

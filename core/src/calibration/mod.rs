@@ -122,7 +122,7 @@ pub(crate) fn agree(job: &Job, cache: Option<CacheFile>) -> Result<()> {
     let found = match known {
         Some(fitted) if fitted.most >= most => Some(Measured { fitted, messages: 0 }),
         _ if first.is_none() || second.is_none() || job.is_on_oversubscribed_node() => None,
-        // The fence below is one of all ranks.
+        // All ranks of the job take part in the fence below, and those of other nodes may know their values.
         _ if capabilities.node.len() < job.size() => None,
         _ => {
             let found = measure::together(job, &capabilities.node, most, measure::LIMIT, cache)?;
