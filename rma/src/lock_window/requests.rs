@@ -118,7 +118,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         located(|| self.request(target, old, |old| Item::compare_and_swap(expected, desired, old, displacement)))
     }
 
-    /// Starts a request-based [`put_selected`](Epoch::put_selected). The request returns `from`.
+    /// Starts a request-based [`put_selected`](super::Epoch::put_selected). The request returns `from`.
     ///
     /// # Errors
     /// Those of [`Epoch::put_selected`](super::Epoch::put_selected).
@@ -134,7 +134,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         located(|| self.request_layouts(target, from, |from| Layouts::put(from.data(), of, displacement, at)))
     }
 
-    /// Starts a request-based [`get_selected`](Epoch::get_selected). The request returns `into`.
+    /// Starts a request-based [`get_selected`](super::Epoch::get_selected). The request returns `into`.
     ///
     /// # Errors
     /// Those of [`Epoch::get_selected`](super::Epoch::get_selected).
@@ -150,7 +150,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         located(|| self.request_layouts(target, into, |into| Layouts::get(into, of, displacement, at)))
     }
 
-    /// Starts a request-based [`accumulate_selected`](Epoch::accumulate_selected). The request returns `operand`.
+    /// Starts a request-based [`accumulate_selected`](super::Epoch::accumulate_selected). The request returns `operand`.
     ///
     /// # Errors
     /// Those of [`Epoch::accumulate_selected`](super::Epoch::accumulate_selected).
@@ -174,7 +174,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         })
     }
 
-    /// Starts a request-based [`get_accumulate_selected`](Epoch::get_accumulate_selected). The request returns `old`.
+    /// Starts a request-based [`get_accumulate_selected`](super::Epoch::get_accumulate_selected). The request returns `old`.
     ///
     /// # Errors
     /// Those of [`Epoch::get_accumulate_selected`](super::Epoch::get_accumulate_selected).
