@@ -66,7 +66,7 @@ fn count(job: &Job, options: &Options) -> Outcome {
         let all = options.numbers as f64 * ranks as f64;
         let rate = |time: Duration| all / time.as_secs_f64() / 1e6;
         println!(
-            "{all} numbers in {} bins: {:.2} million a second, {:.2} aggregated",
+            "{all} numbers in {} bins: {:.4} million a second, {:.4} aggregated",
             ranks * options.bins,
             rate(plain_time),
             rate(aggregated_time)

@@ -59,7 +59,7 @@ fn get(job: &Job, options: &Options) -> Outcome {
     if me == 0 {
         let all = options.indices as f64 * ranks as f64;
         let rate = |time: Duration| all / time.as_secs_f64() / 1e6;
-        println!("{all} elements: {:.2} million a second, {:.2} aggregated", rate(plain_time), rate(aggregated_time));
+        println!("{all} elements: {:.4} million a second, {:.4} aggregated", rate(plain_time), rate(aggregated_time));
     }
     Ok(table.free()?)
 }

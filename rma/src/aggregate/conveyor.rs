@@ -200,11 +200,13 @@ impl<T: Pod> Conveyor<T> {
             let is_idle = !any && !std::mem::take(&mut self.has_pushed);
             {
                 let mut blocks = self.blocks.blocks.borrow_mut();
-                blocks.leaving = blocks.closing || is_idle;
+                let leaving = blocks.closing || is_idle;
+                blocks.set_leaving(leaving);
             }
             self.blocks.turn()?;
             let mut blocks = self.blocks.blocks.borrow_mut();
-            blocks.leaving = blocks.closing;
+            let leaving = blocks.closing;
+            blocks.set_leaving(leaving);
             drop(blocks);
             Ok(!self.blocks.has_finished())
         })

@@ -101,7 +101,8 @@ impl Aggregator {
                         self.send(child, self.header(Kind::Verdict, [u64::from(finished), 0]))?;
                     }
                     if finished {
-                        (blocks.closing, blocks.leaving) = (false, false);
+                        blocks.closing = false;
+                        blocks.set_leaving(false);
                         blocks.phase = blocks.phase.wrapping_add(1);
                     }
                 }
@@ -118,7 +119,8 @@ impl Aggregator {
     pub(super) fn finish(&self) -> Result<()> {
         {
             let mut blocks = self.blocks.borrow_mut();
-            (blocks.closing, blocks.leaving) = (true, true);
+            blocks.closing = true;
+            blocks.set_leaving(true);
         }
         self.job().wait(
             || self.awaited(None),
@@ -134,7 +136,7 @@ impl Aggregator {
 /// Sends all blocks that may leave, and waits until a message has arrived for one of these, or a block has left.
 pub(super) fn wait_for_any(all: &[&Aggregator]) -> Result<()> {
     let Some(first) = all.first() else { return Ok(()) };
-    all.iter().for_each(|one| one.blocks.borrow_mut().leaving = true);
+    all.iter().for_each(|one| one.blocks.borrow_mut().set_leaving(true));
     first.job().wait(
         || first.awaited(None),
         || {

@@ -72,7 +72,7 @@ struct Channel {
     unconsumed: u32,
     /// The block contains a flush, so that it leaves before it is full.
     flushes: bool,
-    is_listed: bool,
+    is_due: bool,
 }
 
 /// A block that has arrived, or that holds items of this rank to itself.
@@ -99,8 +99,11 @@ pub(super) struct Incoming {
 #[derive(Default)]
 pub(super) struct Blocks {
     channels: Vec<Channel>,
-    /// Channels with a block that is not empty.
-    filled: Vec<usize>,
+    /// Number of channels with a block that is not empty.
+    filled: usize,
+    /// Channels whose blocks may leave in the next turn: they are full or contain a flush, or this rank has nothing else to
+    /// do. So a turn looks at no others.
+    due: Vec<usize>,
     pub(super) incoming: FxHashMap<(u32, u8), Incoming>,
     /// Blocks to be passed on.
     pub(super) arrived: VecDeque<Block>,
@@ -116,7 +119,7 @@ pub(super) struct Blocks {
     pub(super) consumed: u64,
     pub(super) phase: u8,
     /// Whether blocks leave that are not full: this rank has nothing else to do.
-    pub(super) leaving: bool,
+    leaving: bool,
     /// Whether this rank pushes no further items except in answer to others.
     pub(super) closing: bool,
     pub(super) tree: Tree,
@@ -148,16 +151,37 @@ impl Blocks {
     pub(super) fn is_idle(&self) -> bool {
         let is_current = |block: &Block| block.phase == self.phase;
         let (own, passed) = (self.own.is_empty() && !self.own_is_ready, !self.arrived.iter().any(is_current));
-        own && passed && self.ready.is_empty() && self.filled.is_empty() && self.unconsumed == 0
+        own && passed && self.ready.is_empty() && self.filled == 0 && self.unconsumed == 0
     }
 
     /// Counts a block of a channel as consumed; `false` if none is in progress.
-    pub(super) fn was_consumed(&mut self, channel: usize) -> bool {
-        let channel = &mut self.channels[channel];
+    pub(super) fn was_consumed(&mut self, number: usize) -> bool {
+        let channel = &mut self.channels[number];
         let is_open = channel.unconsumed > 0;
         channel.unconsumed -= u32::from(is_open);
         self.unconsumed -= u32::from(is_open);
+        if !channel.filling.is_empty() {
+            self.make_due(number);
+        }
         is_open
+    }
+
+    fn make_due(&mut self, number: usize) {
+        if !std::mem::replace(&mut self.channels[number].is_due, true) {
+            self.due.push(number);
+        }
+    }
+
+    /// Lets blocks leave that are not full, or keeps them.
+    pub(super) fn set_leaving(&mut self, leaving: bool) {
+        if leaving && !std::mem::replace(&mut self.leaving, leaving) && self.filled > 0 {
+            for number in 0..self.channels.len() {
+                if !self.channels[number].filling.is_empty() {
+                    self.make_due(number);
+                }
+            }
+        }
+        self.leaving = leaving;
     }
 
     pub(super) fn take_spare(&mut self) -> Vec<u8> {
@@ -342,6 +366,7 @@ impl Aggregator {
             && let Some(hop) = hop
         {
             blocks.channels[hop.channel].flushes = true;
+            blocks.make_due(hop.channel);
         }
         Ok(true)
     }
@@ -385,12 +410,14 @@ impl Aggregator {
             return Ok(None);
         }
         let channel = &mut blocks.channels[hop.channel];
-        if channel.filling.is_empty() {
+        let is_first = channel.filling.is_empty();
+        if is_first {
             channel.to = hop.to;
             channel.filling.reserve_exact(full);
-            if !std::mem::replace(&mut channel.is_listed, true) {
-                blocks.filled.push(hop.channel);
-            }
+            blocks.filled += 1;
+        }
+        if channel.filling.len() + self.lengths.record == full || is_first && blocks.leaving {
+            blocks.make_due(hop.channel);
         }
         Ok(Some(&mut blocks.channels[hop.channel].filling))
     }
@@ -424,6 +451,7 @@ impl Aggregator {
         channel.flushes = false;
         channel.left += 1;
         channel.unconsumed += 1;
+        blocks.filled -= 1;
         blocks.unconsumed += 1;
         self.has_departed.set(true);
         Ok(true)
@@ -511,6 +539,7 @@ impl Aggregator {
                     && let Some(hop) = hop
                 {
                     blocks.channels[hop.channel].flushes = true;
+                    blocks.make_due(hop.channel);
                 }
             }
             block.at += self.lengths.record;
@@ -521,18 +550,23 @@ impl Aggregator {
     /// Sends the blocks that are full or contain a flush, and while this rank has nothing else to do also others, unless
     /// an earlier one to the same rank has not been consumed.
     fn depart_all(&self, blocks: &mut Blocks) -> Result<()> {
-        for number in std::mem::take(&mut blocks.filled) {
-            let channel = &blocks.channels[number];
-            let is_full = channel.filling.len() == self.lengths.block;
-            if is_full || channel.flushes || blocks.leaving && channel.unconsumed == 0 {
-                self.depart(blocks, number)?;
-            }
+        let due = blocks.due.len();
+        for i in 0..due {
+            let number = blocks.due[i];
             let channel = &mut blocks.channels[number];
-            channel.is_listed = !channel.filling.is_empty();
-            if channel.is_listed {
-                blocks.filled.push(number);
+            channel.is_due = false;
+            let is_full = channel.filling.len() == self.lengths.block;
+            let may_leave = is_full || channel.flushes || blocks.leaving && channel.unconsumed == 0;
+            // A block that waits for its target is due again when that has consumed one.
+            if may_leave
+                && !channel.filling.is_empty()
+                && !self.depart(blocks, number)?
+                && blocks.channels[number].unconsumed < WINDOW
+            {
+                blocks.make_due(number);
             }
         }
+        blocks.due.drain(..due);
         Ok(())
     }
 
@@ -562,8 +596,10 @@ impl Aggregator {
                 if let Some(hop) = hop
                     && direct
                 {
-                    let channel = &mut self.blocks.borrow_mut().channels[hop.channel];
+                    let mut blocks = self.blocks.borrow_mut();
+                    let channel = &mut blocks.channels[hop.channel];
                     channel.flushes = !channel.filling.is_empty();
+                    blocks.make_due(hop.channel);
                 }
                 if hop.is_some() && !direct && !is_sent {
                     let bytes = (number as u32).to_le_bytes();
