@@ -30,6 +30,7 @@
 //!
 //! **Progress.** Updates are applied, and blocks passed on, whenever a rank is inside the runtime, by any call that waits.
 
+mod blocks;
 mod conveyor;
 mod finish;
 mod gather;

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use farside_core::Result;
 use farside_core::am::{Delivery, Message, OnComplete, Received, Sink};
 
+use super::blocks::Block;
 use super::grid::WINDOW;
-use super::state::{Aggregator, Block};
+use super::state::Aggregator;
 use super::wire::{Header, Kind};
 
 impl Aggregator {

@@ -1,27 +1,24 @@
-//! The blocks of a rank: those that it fills, those on their way, and those that have arrived.
+//! The aggregated operations of a rank: how its blocks are filled, sent, passed on and consumed.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use farside_core::am::{Delivery, HandlerId, Listening, Message};
 use farside_core::bill::{Account, Awaited};
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Job, Result, Team, coll};
-use rustc_hash::FxHashMap;
 
 use super::Options;
+use super::blocks::{Block, Blocks, Channel};
 use super::finish::Tree;
 use super::grid::{Grid, Hop, MAX_HOPS, WINDOW};
-use super::wire::{self, Header, InFlight, Kind, word};
+use super::wire::{self, Header, Kind, word};
 
 pub(super) const AGGREGATE: &str = "aggregate operations";
 /// Bytes before the item in a record that may make several hops: destination and source, as team ranks.
 const WAY: usize = 8;
 /// Bit of a record's source: the item is the number of a flush of the source.
 const FLUSH: u32 = 1 << 31;
-/// Maximum number of buffers that are kept for reuse.
-const MAX_SPARE: usize = 4;
 
 /// Consumes records of a block from this rank of the team, whose items are for the own rank.
 pub(super) type Apply = dyn Fn(u32, &[u8], Lengths) -> Result<()>;
@@ -59,141 +56,6 @@ pub(super) struct Aggregator {
     /// The number of this rank's last flush, and that of the last one that has been answered.
     flushes: Cell<u64>,
     pub(super) flushed: Cell<u64>,
-}
-
-/// The way to one other rank.
-#[derive(Default)]
-struct Channel {
-    to: usize,
-    filling: Vec<u8>,
-    in_flight: VecDeque<InFlight>,
-    /// Number of blocks that have left, and that have not been consumed.
-    left: u64,
-    unconsumed: u32,
-    /// The block contains a flush, so that it leaves before it is full.
-    flushes: bool,
-    is_due: bool,
-}
-
-/// A block that has arrived, or that holds items of this rank to itself.
-pub(super) struct Block {
-    /// The sender and the level; `None` for a block of this rank.
-    pub(super) from: Option<(u32, u8)>,
-    pub(super) phase: u8,
-    pub(super) bytes: Vec<u8>,
-    /// The first byte that has not been consumed.
-    pub(super) at: usize,
-}
-
-/// The blocks of one sender at one level.
-#[derive(Default)]
-pub(super) struct Incoming {
-    /// Number of blocks that have not been consumed.
-    pub(super) open: u32,
-    /// Number of the next block.
-    pub(super) next: u64,
-    /// The block after the next, which is complete before it.
-    pub(super) early: Option<Block>,
-}
-
-#[derive(Default)]
-pub(super) struct Blocks {
-    channels: Vec<Channel>,
-    /// Number of channels with a block that is not empty.
-    filled: usize,
-    /// Channels whose blocks may leave in the next turn: they are full or contain a flush, or this rank has nothing else to
-    /// do. So a turn looks at no others.
-    due: Vec<usize>,
-    pub(super) incoming: FxHashMap<(u32, u8), Incoming>,
-    /// Blocks to be passed on.
-    pub(super) arrived: VecDeque<Block>,
-    /// Blocks of items for this rank.
-    pub(super) ready: VecDeque<Block>,
-    /// Items for this rank that are not in a block of `ready` yet, and whether there is such a block.
-    own: Vec<u8>,
-    own_is_ready: bool,
-    spare: Vec<Vec<u8>>,
-    /// Number of blocks that have left and have not been consumed.
-    unconsumed: u32,
-    pub(super) pushed: u64,
-    pub(super) consumed: u64,
-    pub(super) phase: u8,
-    /// Whether blocks leave that are not full: this rank has nothing else to do.
-    leaving: bool,
-    /// Whether this rank pushes no further items except in answer to others.
-    pub(super) closing: bool,
-    pub(super) tree: Tree,
-}
-
-impl Block {
-    /// The rank that sent the block, if it was not this one.
-    pub(super) fn sender(&self) -> Option<u32> {
-        self.from.map(|(sender, _)| sender)
-    }
-}
-
-impl Blocks {
-    fn offer_own(&mut self) {
-        let (bytes, phase) = (std::mem::take(&mut self.own), self.phase);
-        self.own_is_ready = true;
-        self.ready.push_back(Block { from: None, phase, bytes, at: 0 });
-    }
-
-    /// The next block of items for this rank.
-    pub(super) fn front(&mut self) -> Option<&mut Block> {
-        if self.ready.is_empty() && !self.own.is_empty() {
-            self.offer_own();
-        }
-        self.ready.front_mut()
-    }
-
-    /// Whether no item is at this rank, and all that it has sent have been consumed.
-    pub(super) fn is_idle(&self) -> bool {
-        let is_current = |block: &Block| block.phase == self.phase;
-        let (own, passed) = (self.own.is_empty() && !self.own_is_ready, !self.arrived.iter().any(is_current));
-        own && passed && self.ready.is_empty() && self.filled == 0 && self.unconsumed == 0
-    }
-
-    /// Counts a block of a channel as consumed; `false` if none is in progress.
-    pub(super) fn was_consumed(&mut self, number: usize) -> bool {
-        let channel = &mut self.channels[number];
-        let is_open = channel.unconsumed > 0;
-        channel.unconsumed -= u32::from(is_open);
-        self.unconsumed -= u32::from(is_open);
-        if !channel.filling.is_empty() {
-            self.make_due(number);
-        }
-        is_open
-    }
-
-    fn make_due(&mut self, number: usize) {
-        if !std::mem::replace(&mut self.channels[number].is_due, true) {
-            self.due.push(number);
-        }
-    }
-
-    /// Lets blocks leave that are not full, or keeps them.
-    pub(super) fn set_leaving(&mut self, leaving: bool) {
-        if leaving && !std::mem::replace(&mut self.leaving, leaving) && self.filled > 0 {
-            for number in 0..self.channels.len() {
-                if !self.channels[number].filling.is_empty() {
-                    self.make_due(number);
-                }
-            }
-        }
-        self.leaving = leaving;
-    }
-
-    pub(super) fn take_spare(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
-    }
-
-    fn keep(&mut self, mut bytes: Vec<u8>) {
-        if self.spare.len() < MAX_SPARE {
-            bytes.clear();
-            self.spare.push(bytes);
-        }
-    }
 }
 
 /// Marks a turn until it is dropped, even when a panic unwinds.
@@ -425,15 +287,13 @@ impl Aggregator {
     /// Sends the block of a channel, if its target has consumed enough of the earlier ones; returns whether it did.
     #[inline(never)]
     fn depart(&self, blocks: &mut Blocks, number: usize) -> Result<bool> {
-        let channel = &mut blocks.channels[number];
-        while let Some(first) = channel.in_flight.front_mut()
+        while let Some(first) = blocks.channels[number].in_flight.front_mut()
             && let Some(bytes) = first.sent()?
         {
-            channel.in_flight.pop_front();
-            if blocks.spare.len() < MAX_SPARE {
-                blocks.spare.push(bytes);
-            }
+            blocks.channels[number].in_flight.pop_front();
+            blocks.keep(bytes);
         }
+        let channel = &mut blocks.channels[number];
         if channel.unconsumed >= WINDOW || channel.in_flight.len() >= WINDOW as usize {
             return Ok(false);
         }
