@@ -10,6 +10,7 @@
 pub(crate) mod failures;
 pub(crate) mod knobs;
 pub(crate) mod profiles;
+pub(crate) mod reads;
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int, c_void};
@@ -122,6 +123,7 @@ unsafe extern "C" fn poll(cq: *mut ibv_cq, entries: c_int, first: *mut ibv_wc) -
         for i in 0..found.max(0) as usize {
             let number = (*first.add(i)).qp_num;
             failures::change(context, &mut *first.add(i));
+            reads::completed(context, &*first.add(i));
             if !destroyed.as_ref().is_some_and(|d| d.contains(&(context, number))) {
                 first.add(kept).copy_from(first.add(i), 1);
                 kept += 1;
@@ -144,6 +146,11 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, first: *mut ibv_send_wr, bad: *m
                 *bad = wr;
                 return code;
             }
+            wr = (*wr).next;
+        }
+        wr = first;
+        while !wr.is_null() {
+            reads::posted(((*qp).context.addr(), (*qp).qp_num), &*wr);
             wr = (*wr).next;
         }
         driver(qp, first, bad)

@@ -3,11 +3,9 @@
 //! request for each range, with the blocks as its scatter list.
 //!
 //! Zcopy only: memory that is not yet registered is registered, and stays registered. For memory that a peer has
-//! exported for this read, the last request reads the word that shows whether the peer has revoked it
-//! ([`lent`](crate::device::verbs::memory::lent)). A queue pair executes reads in posting order (InfiniBand
-//! Architecture Specification, volume 1, 10.8.3.3), so the word is read after the data.
-
-use smallvec::smallvec;
+//! exported for this read, another request reads the word that shows whether the peer has revoked it
+//! ([`lent`](crate::device::verbs::memory::lent)). It is posted when the data has arrived: a queue pair begins reads in
+//! posting order, but PCIe may perform them in another one.
 
 use super::cut::Part;
 use super::engine::Engine;
@@ -58,7 +56,7 @@ impl Engine {
             let place = Place { region, offset: range.offset };
             places.push(self.regions.reach(peer, place, range.len, OP)?);
         }
-        if self.ready(peer)?.is_none_or(|q| !q.has_room(ranges.len() + 1)) {
+        if self.ready(peer)?.is_none_or(|q| !q.has_room(ranges.len())) {
             return Ok(Posted::Busy);
         }
         if len == 0 {
@@ -71,7 +69,7 @@ impl Engine {
         let found = unsafe { self.user.pieces(into, Rights::Local, known, &self.out.stats) };
         let (pieces, leases) = found.map_err(|e| e.peer(peer))?;
         let (mut rest, mut done) = (&pieces[..], 0);
-        let mut parts: Vec<Part> = Vec::with_capacity(places.len() + 1);
+        let mut parts: Vec<Part> = Vec::with_capacity(places.len());
         for (range, (address, key)) in ranges.iter().zip(places) {
             let own = take(&mut rest, &mut done, range.len);
             parts.extend(self.regions.cut(region, &own, Action::Read { address, key }, self.limits));
@@ -79,9 +77,7 @@ impl Engine {
         let mut held = Held { owner: Owner::User(request.id), zcopy: true, leases, ..Held::default() };
         if let Some(witness) = self.regions.witness(region) {
             let Some(chunk) = self.out.pool.take(8) else { return Ok(Posted::Busy) };
-            let action = Action::Read { address: witness.address, key: witness.key };
-            parts.push((action, smallvec![self.out.pool.piece(&chunk, 0, 8)]));
-            (held.chunk, held.expected) = (Some(chunk), Some(witness.expected));
+            (held.chunk, held.witness) = (Some(chunk), Some(witness));
         }
         if !self.queue(peer).has_room(parts.len()) {
             held.chunk.into_iter().for_each(|chunk| self.out.pool.give(chunk));

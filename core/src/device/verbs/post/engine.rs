@@ -70,6 +70,7 @@ impl Engine {
                 done: VecDeque::new(),
                 open: 0,
                 notices: Vec::new(),
+                witnessed: Vec::new(),
                 stats: Rc::clone(stats),
             },
             regions,
@@ -201,6 +202,7 @@ impl Engine {
                 unsafe { self.out.end(peer as u32, &mut request.held, Ok(())) };
             }
             self.todo |= queue.is_waiting();
+            self.read_witnesses();
         } else {
             let mut ended = Vec::new();
             let downs = queue.downs;
@@ -221,6 +223,20 @@ impl Engine {
         for (mut held, result) in ended {
             // SAFETY: as in `completed`.
             unsafe { self.out.end(peer, &mut held, result) };
+        }
+        self.read_witnesses();
+    }
+
+    /// Reads the witnesses of operations whose data has arrived.
+    #[inline]
+    fn read_witnesses(&mut self) {
+        while let Some((peer, witness, mut held)) = self.out.witnessed.pop() {
+            let piece = held.chunk.as_ref().map(|chunk| self.out.pool.piece(chunk, 0, 8));
+            held.expected = Some(witness.expected);
+            self.post_one(peer, Action::Read { address: witness.address, key: witness.key }, |r| {
+                r.pieces.extend(piece);
+                (r.signalled, r.held) = (true, held);
+            });
         }
     }
 

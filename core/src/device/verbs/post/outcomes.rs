@@ -8,6 +8,7 @@ use super::request::{Held, Notice, Owner};
 use crate::device::Block;
 use crate::device::verbs::connect::credits::Credit;
 use crate::device::verbs::memory::buffers::Pool;
+use crate::device::verbs::memory::lent::Witness;
 use crate::device::verbs::sys::qp::Action;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
@@ -44,6 +45,8 @@ pub(crate) struct Outcomes {
     pub(crate) open: usize,
     /// Notifications of completed operations, with the peers to which they are to be posted.
     pub(crate) notices: Vec<(u32, Notice)>,
+    /// Operations whose data has arrived, with the peers and the witnesses that are to be read.
+    pub(crate) witnessed: Vec<(u32, Witness, Held)>,
     pub(crate) stats: Rc<Stats>,
 }
 
@@ -54,6 +57,15 @@ impl Outcomes {
     /// If the operation has succeeded, the destination of the chunk's bytes is valid for writes.
     #[inline]
     pub(crate) unsafe fn end(&mut self, peer: u32, held: &mut Held, mut result: Result<()>) {
+        if let Some(witness) = held.witness.take()
+            && result.is_ok()
+            && held.owner != Owner::Cancelled
+        {
+            held.leases.clear();
+            held.zcopy = false;
+            self.witnessed.push((peer, witness, std::mem::take(held)));
+            return;
+        }
         let mut taken = None;
         if let Some(chunk) = held.chunk.take() {
             if result.is_ok() && !held.into.is_empty() {

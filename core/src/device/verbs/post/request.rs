@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use crate::device::Block;
 use crate::device::verbs::memory::buffers::Chunk;
+use crate::device::verbs::memory::lent::Witness;
 use crate::device::verbs::memory::regions::Import;
 use crate::device::verbs::memory::user::Leases;
 use crate::device::verbs::sys::qp::{Action, Order};
@@ -41,7 +42,9 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     /// The bounce buffer (bcopy).
     pub(crate) chunk: Option<Chunk>,
-    /// The word that the chunk must contain at the end; otherwise the operation has failed ([`super::blocks`]).
+    /// Read into the chunk after the data has arrived ([`super::blocks`]).
+    pub(crate) witness: Option<Witness>,
+    /// The word that the chunk must contain at the end; otherwise the operation has failed.
     pub(crate) expected: Option<u64>,
     /// Destination of the chunk's bytes once the operation has succeeded.
     pub(crate) into: SmallVec<[Block; 1]>,
