@@ -1,16 +1,18 @@
 //! Reductions, the choice of an algorithm, and barriers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use farside_core::coll::operation::Operation;
 use farside_core::coll::schedule::predict::LogGP;
 use farside_core::coll::selection::Choice;
-use farside_core::error::Result;
-use farside_core::plot::{Axis, Curve, size};
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_core::plot::{Axis, Curve, Drawn, size};
 use farside_core::sim::{Network, Switch};
+use farside_rma::collectives::{Collectives, call};
 
 use super::Column::{Measured, Paper, Peer, Simulated};
-use super::simulated::{fast_ethernet, infiniband, infiniband_lop, long_vectors, parameters, records};
+use super::simulated::{fast_ethernet, infiniband, infiniband_lop, long_vectors, parameters, records, simulation};
 use super::{Head, Here, Section, best_peer, curves, dashed, factor, find, less, us};
 use crate::coll::report::Measured as Records;
 use crate::coll::{Case, model};
@@ -49,6 +51,26 @@ fn predictions(curves: &mut Vec<Curve>, names: &[&str], model: &str, of: impl Fn
         let color = curves.iter().position(|curve| curve.name == *name).unwrap_or(curves.len());
         curves.push(dashed(format!("{name}, {model}"), color, of(name)));
     }
+}
+
+/// Virtual nanoseconds of a barrier from the time at which its last rank enters, `late` behind all others.
+fn after_late(ranks: u32, network: &Network, name: &str, late: Duration) -> Result<f64> {
+    let bad = |cause| Error::new(ErrorKind::BadArgument, "simulate a late rank").cause(cause);
+    let choice = Choice::parse(Operation::Barrier, name).map_err(bad)?;
+    let run = simulation(ranks, network, &[])?.run(|job| {
+        let (team, device) = (job.world()?, job.device());
+        let barrier = || team.make(call::barrier().by(&choice));
+        barrier()?;
+        job.align()?;
+        if team.rank() + 1 == team.size() {
+            device.compute(late);
+        }
+        let entered = device.now();
+        barrier()?;
+        Ok((entered, device.now()))
+    })?;
+    let [entered, left] = [run.results.iter().map(|at| at.0).max(), run.results.iter().map(|at| at.1).max()];
+    Ok(left.zip(entered).map_or(0.0, |(left, entered)| (left - entered).as_secs_f64() * 1e9))
 }
 
 pub(super) const REDUCTIONS: Head = Head {
@@ -312,10 +334,7 @@ pub(super) fn barriers(here: &Here, section: &mut Section) -> Result<()> {
             1e3 * f64::from(rounds * n) * (lop.send_overhead.at(f64::from(n)) + lop.latency(n))
         };
         let points = all.iter().map(|p| (f64::from(*p), at(*p))).collect();
-        lines.push(Curve {
-            drawn: farside_core::plot::Drawn::Marks,
-            ..dashed(format!("{name}, LoP"), color + 3, points)
-        });
+        lines.push(Curve { drawn: Drawn::Marks, ..dashed(format!("{name}, LoP"), color + 3, points) });
     }
     let caption = "beside the predictions of LogGP and of LoP with the thesis' parameters (RDMA write, inline), \
                    its lower bound for balanced ranks.";
@@ -323,6 +342,22 @@ pub(super) fn barriers(here: &Here, section: &mut Section) -> Result<()> {
     let at = curves(&own, ranks, by_name);
     let caption = "over shared memory, all ranks on this machine; more ranks than cores if there are fewer.";
     section.plot(Measured, "barriers", Axis::Powers("ranks"), at, caption);
+    let late = Duration::from_micros(50);
+    let mut after = Vec::new();
+    for (color, name) in names.into_iter().enumerate() {
+        let points = all.iter().map(|p| Ok((f64::from(*p), after_late(*p, &network, name, late)?)));
+        let points = points.collect::<Result<_>>()?;
+        after.push(Curve { name: name.to_owned(), color, drawn: Drawn::Line, points });
+    }
+    for curve in &after {
+        let (balanced, late) = (of(most, &curve.name), curve.points.last().map(|(_, ns)| ns / 1e3));
+        section.row(
+            format!("{most} ranks, {}: after a late rank, and balanced", curve.name),
+            [(Simulated, format!("{}, {}", us(late), us(balanced)))],
+        );
+    }
+    let caption = "from the entry of the last rank, which is 50 µs behind all others, to the end at all ranks.";
+    section.plot(Simulated, "barriers with a late rank", Axis::Powers("ranks"), after, caption);
     let crossover = all.iter().find(|p| {
         let best = names.iter().filter_map(|name| of(**p, name)).min_by(f64::total_cmp);
         in_switch(**p).zip(best).is_some_and(|(switch, best)| switch < best)

@@ -194,12 +194,12 @@ pub(super) fn layouts(here: &Here, section: &mut Section) -> Result<()> {
         section
             .row(what, [(Measured, us(find(&here_all, is_it))), (Simulated, us(find(&by_lists, is_it))), (Peer, peer)]);
     }
-    let mut plot = |made, of: &[Vec<Cost>], title: &str, caption: &str| {
+    let mut plot = |made, of: &[Vec<Cost>], part: fn(&Cost) -> f64, title: &str, caption: &str| {
         let curve = |(i, (name, _)): (usize, &(&str, &str))| Curve {
             name: (*name).to_owned(),
             color: i,
             drawn: if i == 3 { Drawn::Dashed } else { Drawn::Line },
-            points: cases.iter().zip(&of[i]).map(|(case, cost)| (case.bytes as f64, 1e3 * cost.us)).collect(),
+            points: cases.iter().zip(&of[i]).map(|(case, cost)| (case.bytes as f64, 1e3 * part(cost))).collect(),
         };
         let curves = WAYS.iter().enumerate().map(curve).collect();
         section.plot(made, title, Axis::Bytes, curves, caption);
@@ -208,6 +208,7 @@ pub(super) fn layouts(here: &Here, section: &mut Section) -> Result<()> {
     plot(
         Measured,
         &own,
+        |cost| cost.us,
         title,
         "two ranks of one process over TCP on the loopback interface, which has lists of blocks too; over shared \
          memory a layout is one copy, and there are no schemes to compare.",
@@ -217,7 +218,10 @@ pub(super) fn layouts(here: &Here, section: &mut Section) -> Result<()> {
          bound.",
         parameters(&network)
     );
-    plot(Simulated, &sim, title, &caption);
+    plot(Simulated, &sim, |cost| cost.us, title, &caption);
+    let caption = "of the rank's thread, for a put and its fence, over TCP as above.";
+    plot(Measured, &own, |cost| cost.origin_us, "processor time of the origin", caption);
+    plot(Measured, &own, |cost| cost.target_us, "processor time of the target", caption);
     section.find(
         &format!(
             "Simulated, SGRS takes up to {:.0} % less time than Multi-W, most with short blocks, and has up to {:.2} \
@@ -237,9 +241,5 @@ pub(super) fn layouts(here: &Here, section: &mut Section) -> Result<()> {
             [(Paper, "10 %".into()), (Measured, format!("{} ({} for {})", less(known, new), us(known), us(new)))],
         );
     }
-    section.note(
-        "Processor times of both sides by scheme are printed by farside-bench schemes, and over RDMA by \
-         ci/bench-verbs.",
-    );
     Ok(())
 }
