@@ -1,9 +1,11 @@
 #![allow(unsafe_code)]
-//! The measurement: the lowest rank of a node, the leader, sends messages to the next rank, which sends each back in
-//! the same way. The round-trip times of each way at each length give the cut-offs; the leader sends them to the
-//! other ranks.
+//! The measurement: the lowest rank of a node, the leader, and the next rank send each other a message at the same time,
+//! in the same way. Of an exchange, both processors do their part: packets are copied by both, and a single message would
+//! hide that, since the second copy begins before the first has ended. The times of each way at each length give the
+//! cut-offs; the leader sends them to the other ranks.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,17 +21,17 @@ use crate::tracked::Track;
 
 const OP: &str = "calibrate";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 5);
-/// Number of round trips in each way at each length. The shortest is used, since disturbances only make a round trip
-/// longer.
+/// Number of exchanges in each way at each length. The shortest is used, since disturbances only make one longer.
 const ROUNDS: usize = 5;
 /// Maximum duration of a measurement. A longer one is abandoned, and repeated at the next start.
 pub(super) const LIMIT: Duration = Duration::from_millis(20);
 
-/// The header of a message: the number of its way and of its round; in answers also the load of the answering rank.
+/// The header of a message: the number of its way and of its round, and a number. The leader begins an exchange by a
+/// message without data, whose number is the length; another one, with the load of the other rank, says that it has ended.
 type Header = [u8; 6];
 
-fn header(way: u8, round: u8, load: Load) -> Header {
-    let [a, b, c, d] = load.thousandths().to_le_bytes();
+fn header(way: u8, round: u8, number: u32) -> Header {
+    let [a, b, c, d] = number.to_le_bytes();
     [way, round, a, b, c, d]
 }
 
@@ -41,13 +43,13 @@ enum Arrived {
     End(Option<Measured>),
 }
 
-/// Memory for messages, and the last arrival. The handler owns it too, so it outlives all messages.
+/// Memory for messages, and the arrivals. The handler owns it too, so it outlives all messages.
 struct Inbox {
     /// Maximum length of a message; a multiple of a page.
     max_len: usize,
     /// Memory for the messages of each round that are sent and received, with room to align them to pages.
     memory: [*mut [u8]; 2],
-    arrived: Cell<Option<Arrived>>,
+    arrived: RefCell<VecDeque<Arrived>>,
 }
 
 impl Inbox {
@@ -55,7 +57,7 @@ impl Inbox {
         let len = if max_len == 0 { 0 } else { ROUNDS * max_len + PAGE };
         // Pages that have not been written would all be the same page of zeros.
         let memory = [(); 2].map(|()| Box::into_raw(vec![1; len].into_boxed_slice()));
-        Self { max_len, memory, arrived: Cell::new(None) }
+        Self { max_len, memory, arrived: RefCell::default() }
     }
 
     /// The memory of messages that are sent (0) or received (1) with this header.
@@ -70,13 +72,14 @@ impl Inbox {
             [way, round, a, b, c, d] if usize::from(way) < 2 * QUANTITIES.len() => {
                 let (inbox, header, len) = (Rc::clone(self), [way, round, a, b, c, d], m.len.min(self.max_len));
                 // SAFETY: the completion, which owns the inbox, keeps the memory allocated; only this message accesses
-                // it, since the next message is sent after this one has been answered.
+                // it, since the next exchange begins after this one has ended.
                 let sink = unsafe { Sink::memory(self.place(1, header), len) };
-                let arrived = move |_| inbox.arrived.set(Some(Arrived::Message(header, len)));
+                let arrived = move |_| inbox.arrived.borrow_mut().push_back(Arrived::Message(header, len));
                 Delivery::Into(sink, OnComplete::inline(arrived))
             }
             _ => {
-                self.arrived.set(Some(Arrived::End(std::str::from_utf8(m.header).ok().and_then(Measured::parse))));
+                let end = Arrived::End(std::str::from_utf8(m.header).ok().and_then(Measured::parse));
+                self.arrived.borrow_mut().push_back(end);
                 Delivery::Done
             }
         }
@@ -102,7 +105,7 @@ struct End<'a> {
     job: &'a Messenger,
     inbox: Rc<Inbox>,
     measuring: Measuring,
-    /// The last known load of the answering end.
+    /// The last known load of the other end.
     load: Cell<Load>,
 }
 
@@ -154,17 +157,37 @@ impl End<'_> {
 
     fn follow(&self, leader: u32) -> Result<Option<Measured>> {
         loop {
-            match self.job.wait(OP, || Ok(self.inbox.arrived.take()))? {
-                Arrived::Message([way, round, ..], len) => {
-                    // Reading the load disturbs only the first of several round trips, which takes longer anyway.
+            match self.arrival()? {
+                Arrived::Message([way, round, len @ ..], 0) => {
+                    self.send(leader, header(way, round, 0), u32::from_le_bytes(len) as usize)?;
+                }
+                Arrived::Message([way, round, ..], _) => {
+                    // Reading the load disturbs only the first of several exchanges, which takes longer anyway.
                     if round == 0 {
                         self.load.set(self.measuring.load(self.job.device().now()));
                     }
-                    self.send(leader, header(way, round, self.load.get()), len)?;
+                    am::notify(self.job, leader, HANDLER, &header(way, round, self.load.get().thousandths()))?;
                 }
                 Arrived::End(measured) => return Ok(measured),
             }
         }
+    }
+
+    /// The next arrival.
+    fn arrival(&self) -> Result<Arrived> {
+        self.job.wait(OP, || Ok(self.inbox.arrived.borrow_mut().pop_front()))
+    }
+
+    /// An exchange, which has ended at both ranks when this returns.
+    fn exchange(&self, partner: u32, (way, round): (u8, u8), len: usize) -> Result<()> {
+        am::notify(self.job, partner, HANDLER, &header(way, round, len as u32))?;
+        self.send(partner, header(way, round, 0), len)?;
+        for _ in 0..2 {
+            if let Arrived::Message([_, _, load @ ..], 0) = self.arrival()? {
+                self.load.set(Load::of(u32::from_le_bytes(load)));
+            }
+        }
+        Ok(())
     }
 
     /// Measures all quantities; `None` if that takes too long. If messages reuse their memory, the longest are measured
@@ -190,14 +213,9 @@ impl End<'_> {
                             );
                             return Ok(None);
                         }
-                        self.send(partner, header(way, round, Load::default()), len)?;
-                        if let Arrived::Message([_, _, load @ ..], _) =
-                            self.job.wait(OP, || Ok(self.inbox.arrived.take()))?
-                        {
-                            self.load.set(Load::of(u32::from_le_bytes(load)));
-                        }
+                        self.exchange(partner, (way, round), len)?;
                         *best = best.min(self.job.device().now().duration_since(before).as_secs_f64());
-                        messages += 2;
+                        messages += 4;
                     }
                 }
                 times.push((len, best));
