@@ -304,8 +304,10 @@ settings! {
         "Partition key of connections (InfiniBand).";
     verbs_service_level: u8 = "FARSIDE_VERBS_SL", "0", "0 to 15", |s| number(s).filter(|v| *v <= 15),
         "Service level of connections.";
-    verbs_traffic_class: u8 = "FARSIDE_VERBS_TRAFFIC_CLASS", "0", "0 to 255", |s| number(s),
-        "Traffic class of connections (DSCP and ECN on Ethernet).";
+    verbs_traffic_class: Option<u8> = "FARSIDE_VERBS_TRAFFIC_CLASS", "auto", "auto, or 0 to 255", |s| number_or("auto", s),
+        "Traffic class of connections (DSCP and ECN on Ethernet); auto is 106 on Ethernet, which networks for RoCE usually keep free of losses, and 0 on InfiniBand.";
+    verbs_on_demand: bool = "FARSIDE_VERBS_ON_DEMAND", "0", "0, 1", |s| match s { "0" => Some(false), "1" => Some(true), _ => None },
+        "Whether memory of the program is registered without being pinned, where the HCA supports it (on-demand paging): the first access to a page then waits for the processor, and takes many times as long.";
     verbs_timeout: u8 = "FARSIDE_VERBS_TIMEOUT", "19", "1 to 31: 4 microseconds times 2 to this power", |s| number(s).filter(|v| (1..=31).contains(v)),
         "Time that the HCA waits for an acknowledgement before it retransmits; 14 (67 ms) is better on links that lose packets.";
     verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "6", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),

@@ -62,7 +62,7 @@ pub(crate) struct Prepared {
     max_receives: usize,
     /// Maximum length of a registration.
     longest: usize,
-    /// Whether the HCA supports on-demand paging, so that memory of the user need not be pinned.
+    /// Whether memory of the user is registered for on-demand paging and not pinned.
     on_demand: bool,
     limits: Limits,
     accepted: Accepted,
@@ -161,7 +161,7 @@ impl Prepared {
                 own_by_copy: true,
                 ..Capabilities::minimal("verbs", PACKET)
             },
-            on_demand: user::on_demand(general, reliable),
+            on_demand: settings.verbs_on_demand && user::on_demand(general, reliable),
             longest: if attributes.max_mr_size == 0 { usize::MAX } else { attributes.max_mr_size as usize },
             max_completions: attributes.max_cqe.max(32) as usize,
             max_receives: attributes.max_srq_wr.max(32) as usize,
@@ -234,6 +234,7 @@ impl Prepared {
         let user = UserMemory::new(&self.domain, kept, self.on_demand, self.longest);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
         let serving = parts(Some(shared));
+        let traffic_class = traffic_class(self.settings.verbs_traffic_class, self.choice.ethernet);
         let links = Arc::new(Links {
             me: self.rank,
             context: self.context,
@@ -249,7 +250,7 @@ impl Prepared {
             pkey_index: AtomicU16::new(self.tuning.pkey_index),
             tuning: self.tuning,
             service_level: self.settings.verbs_service_level,
-            traffic_class: self.settings.verbs_traffic_class,
+            traffic_class,
             counters: regions.counters(),
             rank_wake: WakeFd::new().map_err(failed)?,
             elsewhere: OnceLock::new(),
@@ -263,6 +264,12 @@ impl Prepared {
         let capabilities = Capabilities { atomics, placement, ..self.capabilities };
         VerbsDevice::new(links, self.endpoint, buffers, engine, capabilities, patience(&self.settings), stats)
     }
+}
+
+/// The traffic class of connections: on Ethernet by default the one to which RoCE networks give flow control (DSCP 26,
+/// and packets that may be marked), as UCX.
+fn traffic_class(set: Option<u8>, ethernet: bool) -> u8 {
+    set.unwrap_or(if ethernet { 106 } else { 0 })
 }
 
 /// Time for which this rank's port may be down, and for which a peer may be silent: what the settings say, but a port
@@ -323,6 +330,12 @@ pub(crate) fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_are_of_the_class_without_losses_on_ethernet() {
+        assert_eq!([true, false].map(|ethernet| traffic_class(None, ethernet)), [106, 0]);
+        assert_eq!([true, false].map(|ethernet| traffic_class(Some(4), ethernet)), [4, 4]);
+    }
 
     #[test]
     fn port_may_be_down_for_the_time_of_all_retries_and_peers_wait_longer() {

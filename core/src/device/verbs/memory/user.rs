@@ -5,8 +5,9 @@
 //!
 //! `userfaultfd` reports memory that the program frees, unmaps, moves or discards, before the address can be used
 //! again. Memory that it cannot watch (files, shared mappings on some kernels, all memory where `userfaultfd` is not
-//! allowed) is registered for one operation at a time. An HCA with on-demand paging follows the page tables by itself:
-//! its registrations are cached too, and need neither pinning nor watching.
+//! allowed) is registered for one operation at a time. An HCA with on-demand paging, where it is set
+//! (`FARSIDE_VERBS_ON_DEMAND`), follows the page tables by itself: its registrations are cached too, and need neither
+//! pinning nor watching.
 
 use std::io;
 use std::rc::Rc;

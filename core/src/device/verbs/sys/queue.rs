@@ -79,10 +79,20 @@ pub(crate) struct Completions {
     _channel: Arc<Channel>,
 }
 
+/// The completion vector of a rank that runs on processor `cpu`. Vectors have interrupts of their own, which drivers
+/// spread over the processors: with one for all, every rank that sleeps would be woken by one processor.
+fn vector(cpu: usize, vectors: i32) -> i32 {
+    cpu.checked_rem(usize::try_from(vectors).unwrap_or(0)).unwrap_or(0) as i32
+}
+
 impl Completions {
     pub(crate) fn new(channel: &Arc<Channel>, entries: usize) -> io::Result<Arc<Self>> {
-        // SAFETY: a live channel of this context.
-        let raw = made(unsafe { ibv_create_cq(channel.context.raw, entries as i32, ptr::null_mut(), channel.raw, 0) })?;
+        // SAFETY: a live context.
+        let vectors = unsafe { (*channel.context.raw).num_comp_vectors };
+        let vector = vector(rustix::thread::sched_getcpu(), vectors);
+        // SAFETY: a live channel of this context, and one of its vectors.
+        let raw = unsafe { ibv_create_cq(channel.context.raw, entries as i32, ptr::null_mut(), channel.raw, vector) };
+        let raw = made(raw)?;
         Ok(Arc::new(Self { raw, armed: AtomicBool::new(false), _channel: Arc::clone(channel) }))
     }
 
@@ -204,3 +214,14 @@ impl SharedReceives {
 }
 
 owned!(SharedReceives, ibv_destroy_srq);
+
+#[cfg(test)]
+mod tests {
+    use super::vector;
+
+    #[test]
+    fn processors_take_completion_vectors_in_turn() {
+        assert_eq!([0, 1, 7, 8, 9].map(|cpu| vector(cpu, 8)), [0, 1, 7, 0, 1]);
+        assert_eq!([0, -1].map(|vectors| vector(5, vectors)), [0, 0]);
+    }
+}
