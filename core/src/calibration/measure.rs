@@ -22,7 +22,7 @@ use crate::tracked::Track;
 const OP: &str = "calibrate";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 5);
 /// Number of exchanges in each way at each length. The shortest is used, since disturbances only make one longer.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 8;
 /// Maximum duration of a measurement. A longer one is abandoned, and repeated at the next start.
 pub(super) const LIMIT: Duration = Duration::from_millis(20);
 
@@ -204,8 +204,9 @@ impl End<'_> {
             }
             for len in lens {
                 let mut best = [f64::MAX; 2];
-                for round in 0..ROUNDS as u8 {
-                    for (best, way) in best.iter_mut().zip(way..) {
+                // In a row, as programs send: exchanges in turns would find the other way's lines in the caches.
+                for (best, way) in best.iter_mut().zip(way..) {
+                    for round in 0..ROUNDS as u8 {
                         let before = self.job.device().now();
                         if before.duration_since(start) >= limit {
                             tracing::info!(
