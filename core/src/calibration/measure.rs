@@ -159,7 +159,8 @@ impl End<'_> {
         loop {
             match self.arrival()? {
                 Arrived::Message([way, round, len @ ..], 0) => {
-                    self.send(leader, header(way, round, 0), u32::from_le_bytes(len) as usize)?;
+                    let len = (u32::from_le_bytes(len) as usize).min(self.inbox.max_len);
+                    self.send(leader, header(way, round, 0), len)?;
                 }
                 Arrived::Message([way, round, ..], _) => {
                     // Reading the load disturbs only the first of several exchanges, which takes longer anyway.
