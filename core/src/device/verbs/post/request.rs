@@ -42,9 +42,9 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     /// The bounce buffer (bcopy).
     pub(crate) chunk: Option<Chunk>,
-    /// Read into the chunk after the data has arrived ([`super::blocks`]).
+    /// The word that is read into the chunk after the data has arrived ([`super::blocks`]).
     pub(crate) witness: Option<Witness>,
-    /// The word that the chunk must contain at the end; otherwise the operation has failed.
+    /// The value of the word that the chunk must contain at the end; otherwise the operation has failed.
     pub(crate) expected: Option<u64>,
     /// Destination of the chunk's bytes once the operation has succeeded.
     pub(crate) into: SmallVec<[Block; 1]>,
