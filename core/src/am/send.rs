@@ -402,15 +402,15 @@ impl Outgoing<'_> {
         let of = if number == 0 { Prefix::of_whole } else { Prefix::of_first };
         let mut prefix = of(self.handler, self.header.len(), len, self.counters.target.unwrap_or(0));
         (prefix.message, prefix.acknowledged) = (number, number != 0);
-        let (bytes, header) = (prefix.write(), Block::of(self.header.as_ptr(), self.header.len()));
-        let prefix = &bytes[..prefix.len()];
-        let send = |body: &[Block]| job.try_send(self.target, Operation::send(prefix, body));
+        // Both are in one block, since a device may send the first bytes apart from the data.
+        let mut header = SmallVec::<[u8; 64]>::from_slice(&prefix.write()[..prefix.len()]);
+        header.extend_from_slice(self.header);
+        let send = |body: &[Block]| job.try_send(self.target, Operation::send(&header, body));
         let sent = match self.source {
-            Source::Bytes(block) => send(&[header, *block])?,
+            Source::Bytes(block) => send(&[*block])?,
             Source::Layout(_) => {
                 let mut blocks = Vec::new();
                 self.source.blocks(0, len, &mut blocks)?;
-                blocks.insert(0, header);
                 send(&blocks)?
             }
         };
