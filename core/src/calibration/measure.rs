@@ -1,8 +1,9 @@
 #![allow(unsafe_code)]
-//! The measurement: the lowest rank of a node, the leader, and the next rank send each other a message at the same time,
-//! in the same way. Of an exchange, both processors do their part: packets are copied by both, and a single message would
-//! hide that, since the second copy begins before the first has ended. The times of each way at each length give the
-//! cut-offs; the leader sends them to the other ranks.
+//! The measurement: the lowest rank of a node, the leader, and the next rank send each other a message, at the same time
+//! and then in turn, in the same way. Programs do both, and the best cut-offs differ: packets are copied by both
+//! processors, which an exchange shows and a single message hides, since its second copy begins before the first has
+//! ended; a read takes more steps one after the other, which a single message shows. The sum of both times for each way
+//! and length gives the cut-offs; the leader sends them to the other ranks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,18 +22,24 @@ use crate::tracked::Track;
 
 const OP: &str = "calibrate";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 5);
-/// Number of exchanges in each way at each length. The shortest is used, since disturbances only make one longer.
+/// Number of exchanges, and of round trips, in each way at each length. The shortest is used, since disturbances only make
+/// one longer.
 const ROUNDS: usize = 8;
 /// Maximum duration of a measurement. A longer one is abandoned, and repeated at the next start.
-pub(super) const LIMIT: Duration = Duration::from_millis(20);
+pub(super) const LIMIT: Duration = Duration::from_millis(40);
 
 /// The header of a message: the number of its way and of its round, and a number. The leader begins an exchange by a
 /// message without data, whose number is the length; another one, with the load of the other rank, says that it has ended.
-type Header = [u8; 6];
+/// A message with data whose number is [`ANSWER`] is answered by one of its length.
+/// It has the length of the header of a program's message: the data is aligned in the same way, on which the time of a
+/// copy depends.
+type Header = [u8; 8];
+
+const ANSWER: u8 = 1;
 
 fn header(way: u8, round: u8, number: u32) -> Header {
     let [a, b, c, d] = number.to_le_bytes();
-    [way, round, a, b, c, d]
+    [way, round, 0, 0, a, b, c, d]
 }
 
 /// An arrival.
@@ -69,8 +76,8 @@ impl Inbox {
 
     fn take(self: &Rc<Self>, m: Message<'_>) -> Delivery {
         match *m.header {
-            [way, round, a, b, c, d] if usize::from(way) < 2 * QUANTITIES.len() => {
-                let (inbox, header, len) = (Rc::clone(self), [way, round, a, b, c, d], m.len.min(self.max_len));
+            [way, round, _, _, a, b, c, d] if usize::from(way) < 2 * QUANTITIES.len() => {
+                let (inbox, header, len) = (Rc::clone(self), [way, round, 0, 0, a, b, c, d], m.len.min(self.max_len));
                 // SAFETY: the completion, which owns the inbox, keeps the memory allocated; only this message accesses
                 // it, since the next exchange begins after this one has ended.
                 let sink = unsafe { Sink::memory(self.place(1, header), len) };
@@ -158,9 +165,12 @@ impl End<'_> {
     fn follow(&self, leader: u32) -> Result<Option<Measured>> {
         loop {
             match self.arrival()? {
-                Arrived::Message([way, round, len @ ..], 0) => {
+                Arrived::Message([way, round, _, _, len @ ..], 0) => {
                     let len = (u32::from_le_bytes(len) as usize).min(self.inbox.max_len);
                     self.send(leader, header(way, round, 0), len)?;
+                }
+                Arrived::Message([way, round, _, _, ANSWER, ..], len) => {
+                    self.send(leader, header(way, round, 0), len)?
                 }
                 Arrived::Message([way, round, ..], _) => {
                     // Reading the load disturbs only the first of several exchanges, which takes longer anyway.
@@ -179,16 +189,22 @@ impl End<'_> {
         self.job.wait(OP, || Ok(self.inbox.arrived.borrow_mut().pop_front()))
     }
 
-    /// An exchange, which has ended at both ranks when this returns.
-    fn exchange(&self, partner: u32, (way, round): (u8, u8), len: usize) -> Result<()> {
+    /// An exchange, which has ended at both ranks when this returns. Returns the number of messages.
+    fn exchange(&self, partner: u32, (way, round): (u8, u8), len: usize) -> Result<u32> {
         am::notify(self.job, partner, HANDLER, &header(way, round, len as u32))?;
         self.send(partner, header(way, round, 0), len)?;
         for _ in 0..2 {
-            if let Arrived::Message([_, _, load @ ..], 0) = self.arrival()? {
+            if let Arrived::Message([_, _, _, _, load @ ..], 0) = self.arrival()? {
                 self.load.set(Load::of(u32::from_le_bytes(load)));
             }
         }
-        Ok(())
+        Ok(4)
+    }
+
+    /// A message and its answer, which have arrived when this returns. Returns the number of messages.
+    fn round_trip(&self, partner: u32, (way, round): (u8, u8), len: usize) -> Result<u32> {
+        self.send(partner, header(way, round, ANSWER.into()), len)?;
+        self.arrival().map(|_| 2)
     }
 
     /// Measures all quantities; `None` if that takes too long. If messages reuse their memory, the longest are measured
@@ -204,23 +220,26 @@ impl End<'_> {
                 lens.reverse();
             }
             for len in lens {
-                let mut best = [f64::MAX; 2];
-                // In a row, as programs send: exchanges in turns would find the other way's lines in the caches.
-                for (best, way) in best.iter_mut().zip(way..) {
-                    for round in 0..ROUNDS as u8 {
-                        let before = self.job.device().now();
-                        if before.duration_since(start) >= limit {
-                            tracing::info!(
-                                "cut-offs cannot be measured while other programs use the ranks' processors"
-                            );
-                            return Ok(None);
+                let mut times_of_len = [0.0; 2];
+                for (time, way) in times_of_len.iter_mut().zip(way..) {
+                    // In a row, as programs send: ways in turns would find each other's lines in the caches.
+                    for pattern in [Self::exchange, Self::round_trip] {
+                        let mut shortest = f64::MAX;
+                        for round in 0..ROUNDS as u8 {
+                            let before = self.job.device().now();
+                            if before.duration_since(start) >= limit {
+                                tracing::info!(
+                                    "cut-offs cannot be measured while other programs use the ranks' processors"
+                                );
+                                return Ok(None);
+                            }
+                            messages += pattern(self, partner, (way, round), len)?;
+                            shortest = shortest.min(self.job.device().now().duration_since(before).as_secs_f64());
                         }
-                        self.exchange(partner, (way, round), len)?;
-                        *best = best.min(self.job.device().now().duration_since(before).as_secs_f64());
-                        messages += 4;
+                        *time += shortest;
                     }
                 }
-                times.push((len, best));
+                times.push((len, times_of_len));
             }
             times.sort_by_key(|(len, _)| *len);
             tracing::debug!("{}: bytes and seconds of both ways: {times:?}", quantity.name);
