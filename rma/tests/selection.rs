@@ -1,6 +1,7 @@
 //! Algorithm selection on simulated networks: the choice confirmed by trial calls, and the choice of the table,
 //! compared with the best.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use farside_core::Job;
@@ -116,70 +117,96 @@ fn choices(operation: Operation, ranks: u32, bytes: u64, model: &LogGP) -> (Choi
     (table, all)
 }
 
-#[test]
-fn confirmed_choices_are_within_a_tenth_of_the_best() {
-    // Long vectors are run separately, since they take most of the time; a quick run uses many ranks only with link
-    // contention.
-    let whole = std::env::var_os("FARSIDE_TEST_WHOLE").is_some();
-    let sizes = if whole { &[8usize, 4096, 128 << 10][..] } else { &[8, 4096] };
-    let short = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
-    let (mut cases, mut tuned_well, mut table_well) = (0, 0, 0);
-    for (name, network) in networks() {
-        let model = LogGP::from(network.interface);
-        for ranks in [4, 16] {
-            if short && ranks == 16 && name != "torus" {
-                continue;
-            }
-            for operation in OPERATIONS {
-                for &bytes in sizes {
-                    if bytes * ranks > 1 << 20 {
-                        continue;
-                    }
-                    let (table, all) = choices(operation, ranks as u32, bytes as u64, &model);
-                    let run = Simulation::new(ranks).network(network.clone()).tuned().run(|job| {
-                        let mut calls = Calls::new(operation, bytes, ranks);
-                        let by_choice = all.iter().map(|choice| calls.time(job, Some(choice)));
-                        let by_choice = by_choice.collect::<Result<Vec<_>>>()?;
-                        // The trial calls.
-                        for _ in 0..300 {
-                            if !job.measured_rules().is_empty() {
-                                break;
-                            }
-                            calls.make(job, None)?;
-                        }
-                        let rules = job.measured_rules().to_string();
-                        Ok((by_choice, calls.time(job, None)?, rules))
-                    });
-                    let run = run.unwrap();
-                    let longest = |of: &dyn Fn(usize) -> [Duration; 2]| {
-                        [0, 1].map(|way| (0..ranks).map(|rank| of(rank)[way]).max().unwrap().as_nanos() as f64)
-                    };
-                    let times: Vec<_> = (0..all.len()).map(|i| longest(&|r| run.results[r].0[i])).collect();
-                    // Times relative to the default's. A choice is eligible only if neither ratio exceeds 1.02.
-                    let ratios = |of: [f64; 2]| [0, 1].map(|way| of[way] / times[0][way]);
-                    let sum = |of: [f64; 2]| ratios(of).iter().sum::<f64>();
-                    let allowed = times.iter().filter(|of| ratios(**of).iter().all(|ratio| *ratio <= 1.02));
-                    let best = *allowed.min_by(|a, b| sum(**a).total_cmp(&sum(**b))).expect("the default is allowed");
-                    let tuned = longest(&|r| run.results[r].1);
-                    assert!(run.results.iter().all(|result| result.2 == run.results[0].2), "ranks differ");
-                    cases += 1;
-                    tuned_well += u32::from(sum(tuned) <= 1.1 * sum(best));
-                    table_well += u32::from(2.0 <= 1.1 * sum(best));
-                    if sum(tuned) > 1.1 * sum(best) {
-                        let at = times.iter().position(|time| *time == best).unwrap();
-                        let rule = run.results[0].2.trim();
-                        println!(
-                            "{name}, {}, P {ranks}, {bytes} bytes: {:.2} of {} by [{rule}], table {table} {:.2}",
-                            operation.name(),
-                            sum(tuned) / sum(best),
-                            all[at],
-                            2.0 / sum(best)
-                        );
+/// A call of which the choices are compared.
+struct Case {
+    name: &'static str,
+    network: Network,
+    ranks: usize,
+    operation: Operation,
+    bytes: usize,
+}
+
+impl Case {
+    /// All cases of this run. Long vectors are run separately, since they take most of the time; a quick run uses many
+    /// ranks only with link contention.
+    fn all() -> Vec<Self> {
+        let whole = std::env::var_os("FARSIDE_TEST_WHOLE").is_some();
+        let sizes = if whole { &[8usize, 4096, 128 << 10][..] } else { &[8, 4096] };
+        let short = farside_harness::quick();
+        let mut all = Vec::new();
+        for (name, network) in networks() {
+            for ranks in [4, 16].into_iter().filter(|ranks| !short || *ranks < 16 || name == "torus") {
+                for operation in OPERATIONS {
+                    for &bytes in sizes.iter().filter(|bytes| **bytes * ranks <= 1 << 20) {
+                        all.push(Self { name, network: network.clone(), ranks, operation, bytes });
                     }
                 }
             }
         }
+        all
     }
+
+    /// Whether the confirmed choice and that of the table are within a tenth of the best one.
+    fn is_within_a_tenth(&self) -> [bool; 2] {
+        let Self { name, network, ranks, operation, bytes } = self;
+        let (ranks, operation, bytes) = (*ranks, *operation, *bytes);
+        let model = LogGP::from(network.interface);
+        let (table, all) = choices(operation, ranks as u32, bytes as u64, &model);
+        let run = Simulation::new(ranks).network(network.clone()).tuned().run(|job| {
+            let mut calls = Calls::new(operation, bytes, ranks);
+            let by_choice = all.iter().map(|choice| calls.time(job, Some(choice)));
+            let by_choice = by_choice.collect::<Result<Vec<_>>>()?;
+            // The trial calls.
+            for _ in 0..300 {
+                if !job.measured_rules().is_empty() {
+                    break;
+                }
+                calls.make(job, None)?;
+            }
+            let rules = job.measured_rules().to_string();
+            Ok((by_choice, calls.time(job, None)?, rules))
+        });
+        let run = run.unwrap();
+        let longest = |of: &dyn Fn(usize) -> [Duration; 2]| {
+            [0, 1].map(|way| (0..ranks).map(|rank| of(rank)[way]).max().unwrap().as_nanos() as f64)
+        };
+        let times: Vec<_> = (0..all.len()).map(|i| longest(&|r| run.results[r].0[i])).collect();
+        // Times relative to the default's. A choice is eligible only if neither ratio exceeds 1.02.
+        let ratios = |of: [f64; 2]| [0, 1].map(|way| of[way] / times[0][way]);
+        let sum = |of: [f64; 2]| ratios(of).iter().sum::<f64>();
+        let allowed = times.iter().filter(|of| ratios(**of).iter().all(|ratio| *ratio <= 1.02));
+        let best = *allowed.min_by(|a, b| sum(**a).total_cmp(&sum(**b))).expect("the default is allowed");
+        let tuned = longest(&|r| run.results[r].1);
+        assert!(run.results.iter().all(|result| result.2 == run.results[0].2), "ranks differ");
+        if sum(tuned) > 1.1 * sum(best) {
+            let at = times.iter().position(|time| *time == best).unwrap();
+            let rule = run.results[0].2.trim();
+            println!(
+                "{name}, {}, P {ranks}, {bytes} bytes: {:.2} of {} by [{rule}], table {table} {:.2}",
+                operation.name(),
+                sum(tuned) / sum(best),
+                all[at],
+                2.0 / sum(best)
+            );
+        }
+        [sum(tuned), 2.0].map(|time| time <= 1.1 * sum(best))
+    }
+}
+
+#[test]
+fn confirmed_choices_are_within_a_tenth_of_the_best() {
+    let (cases, next) = (Case::all(), AtomicUsize::new(0));
+    let work = || {
+        let next = || cases.get(next.fetch_add(1, Ordering::Relaxed));
+        std::iter::from_fn(next).map(Case::is_within_a_tenth).collect::<Vec<_>>()
+    };
+    // Each simulation runs on one processor.
+    let within: Vec<_> = std::thread::scope(|scope| {
+        let other = scope.spawn(work);
+        [work(), other.join().unwrap()].concat()
+    });
+    let [tuned_well, table_well] = [0, 1].map(|by| within.iter().filter(|well| well[by]).count());
+    let cases = cases.len();
     println!("within a tenth of the best of {cases}: confirmed {tuned_well}, table {table_well}");
     assert!(tuned_well * 100 >= cases * 94, "{tuned_well} of {cases}");
 }
