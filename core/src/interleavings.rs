@@ -13,7 +13,7 @@ use loom::sync::atomic::AtomicU64;
 use loom::thread::Thread;
 
 use crate::device::Block;
-use crate::memory::words::{Memory, Store, Word};
+use crate::memory::words::{Memory, Word};
 
 /// A fault injected into a word.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +116,7 @@ impl Memory for Lines {
         self.0[&offset]
     }
 
-    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block], _: Store) {
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]) {
         assert!(body.is_empty());
         for (at, bytes) in Self::copied(offset, header.len()) {
             let value = u64::from_le_bytes(header[bytes].try_into().unwrap());

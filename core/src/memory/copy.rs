@@ -153,48 +153,6 @@ pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Writes `len` private bytes to memory that another processor will read, by non-temporal stores of the whole cache
-/// lines, which bypass the caches that hold the lines. Ordinary stores wait for each such line, and few of these waits
-/// overlap. The reader then fetches the lines from memory, so this is faster only for long copies.
-///
-/// # Safety
-/// The contract of [`store`].
-pub unsafe fn store_non_temporal(from: *const u8, to: *mut u8, len: usize) {
-    const LINE: usize = 64;
-    let skip = to.align_offset(LINE).min(len);
-    let lines = (len - skip) / LINE * LINE;
-    // SAFETY: parts of both ranges, by the contract of `store`.
-    unsafe {
-        store(from, to, skip);
-        #[cfg(target_arch = "x86_64")]
-        for at in (skip..skip + lines).step_by(LINE) {
-            std::arch::asm!(
-                "movups {a}, [{from}]",
-                "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]",
-                "movups {d}, [{from} + 48]",
-                "movntps [{to}], {a}",
-                "movntps [{to} + 16], {b}",
-                "movntps [{to} + 32], {c}",
-                "movntps [{to} + 48], {d}",
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
-                from = in(reg) from.add(at),
-                to = in(reg) to.add(at),
-                options(nostack, preserves_flags),
-            );
-        }
-        #[cfg(target_arch = "x86_64")]
-        // Non-temporal stores are not ordered with the Release store that announces them.
-        std::arch::x86_64::_mm_sfence();
-        #[cfg(not(target_arch = "x86_64"))]
-        store(from.add(skip), to.add(skip), lines);
-        store(from.add(skip + lines), to.add(skip + lines), len - skip - lines);
-    }
-}
-
 /// # Safety
 /// The contract of [`store`].
 unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
@@ -359,18 +317,6 @@ mod tests {
             unsafe { words(from.as_ptr().add(skip), to.as_mut_ptr().add(at)) };
             assert_eq!(to[at..at + N], from[skip..skip + N]);
             assert!(to[..at].iter().chain(&to[at + N..]).all(|byte| *byte == 200), "{N} bytes");
-        }
-    }
-
-    #[test]
-    fn non_temporal_stores_copy_exactly_their_bytes() {
-        let from: Vec<u8> = (0..=255).cycle().take(1000).collect();
-        for (skip, at, len) in [(0, 0, 0), (0, 0, 64), (1, 0, 640), (3, 8, 500), (8, 5, 63), (16, 32, 129)] {
-            let mut to = vec![200; 1000];
-            // SAFETY: inside both vectors.
-            unsafe { store_non_temporal(from.as_ptr().add(skip), to.as_mut_ptr().add(at), len) };
-            assert_eq!(to[at..at + len], from[skip..skip + len]);
-            assert!(to[..at].iter().chain(&to[at + len..]).all(|byte| *byte == 200), "{len} bytes");
         }
     }
 

@@ -88,12 +88,11 @@ pub(crate) trait Memory {
     /// The words of the cache line at byte `offset`.
     fn line(&self, offset: usize) -> Self::Line;
 
-    /// Stores a packet, header and blocks back to back, at byte `offset`; the blocks as `store` does, a function of
-    /// [`copy`].
+    /// Stores a packet, header and blocks back to back, at byte `offset`.
     ///
     /// # Safety
     /// The blocks are valid for reads, and nothing else accesses the memory in the meantime.
-    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block], store: Store);
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]);
 
     /// Fills `packet` with the bytes at `offset`.
     ///
@@ -102,21 +101,18 @@ pub(crate) trait Memory {
     unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]);
 }
 
-/// [`copy::store`], or [`copy::store_non_temporal`].
-pub(crate) type Store = unsafe fn(*const u8, *mut u8, usize);
-
-/// Stores the bytes of a packet, header and blocks back to back; the blocks by `store`.
+/// Stores the bytes of a packet, header and blocks back to back.
 ///
 /// # Safety
 /// The blocks are valid for reads, and `to` is valid for the whole packet by the contract of [`copy::store`].
 #[inline(always)]
-pub(crate) unsafe fn store_packet(header: &[u8], body: &[Block], mut to: *mut u8, store: Store) {
+pub(crate) unsafe fn store_packet(header: &[u8], body: &[Block], mut to: *mut u8) {
     // SAFETY: by the contract.
     unsafe { copy::store(header.as_ptr(), to, header.len()) };
     to = to.wrapping_add(header.len());
     for block in body.iter().filter(|block| block.len > 0) {
         // SAFETY: as above.
-        unsafe { store(block.base, to, block.len) };
+        unsafe { copy::store(block.base, to, block.len) };
         to = to.wrapping_add(block.len);
     }
 }
@@ -140,9 +136,9 @@ impl Memory for Mapping {
     }
 
     #[inline(always)]
-    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block], store: Store) {
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]) {
         // SAFETY: the same contract.
-        unsafe { store_packet(header, body, self.at(offset), store) };
+        unsafe { store_packet(header, body, self.at(offset)) };
     }
 
     #[inline(always)]

@@ -26,7 +26,6 @@ use std::sync::atomic::Ordering;
 use super::layout::{LINE, Layout};
 use super::ring::{Popped, READY, Ring};
 use crate::device::{Block, SHORT_WORDS, ShortPacket};
-use crate::memory::copy;
 use crate::memory::segment::Mapping;
 use crate::memory::words::{Memory, Word, fetch_to_write, store_packet};
 
@@ -106,7 +105,7 @@ impl<M: Memory + Clone> Channel<M> {
         if len <= SHORT {
             let mut bytes = [0; SHORT];
             // SAFETY: the blocks are valid by the contract, and all fit.
-            unsafe { store_packet(header, body, bytes.as_mut_ptr(), copy::store) };
+            unsafe { store_packet(header, body, bytes.as_mut_ptr()) };
             let mut words = [0; SHORT_WORDS];
             for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
                 *word = u64::from_le_bytes(*bytes);
@@ -123,7 +122,7 @@ impl<M: Memory + Clone> Channel<M> {
                 let (a, b) = head.split_at(8);
                 let [a, b] = [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
                 // SAFETY: as long as a cell, which belongs to this end. The blocks are valid by the contract.
-                let store = || unsafe { cell.memory.store_packet(cell.at, header, body, copy::store) };
+                let store = || unsafe { cell.memory.store_packet(cell.at, header, body) };
                 let sent = if self.owns_reply_line.replace(false) {
                     store();
                     self.reply([len as u64, name, a, b], NAMES_CELL);

@@ -15,10 +15,6 @@
 //! half a window and more get a window of two packets, so that the producer fills one while the consumer reads the
 //! other.
 //!
-//! A packet as long as the window is written by non-temporal stores: an ordinary store to a line that the consumer has
-//! read invalidates the line in the consumer's caches, which costs more than writing the bytes, and processors have few
-//! such stores in progress at a time.
-//!
 //! Both ends prefetch the line after the next marker: the producer, which will write it next, for writing; the
 //! consumer, for reading, when it finds two packets in a line, because the producer is then ahead of it.
 //!
@@ -34,9 +30,8 @@ use std::sync::atomic::Ordering;
 use super::channel::{CELL_HEAD, SHORT};
 use super::layout::LINE;
 use crate::device::{Block, ShortPacket};
-use crate::memory::copy;
 use crate::memory::segment::Mapping;
-use crate::memory::words::{self, Memory, Store, Word};
+use crate::memory::words::{self, Memory, Word};
 
 /// The number of bytes of a slot, of which a packet occupies a multiple.
 pub(super) const SLOT: usize = LINE / 2;
@@ -130,10 +125,9 @@ impl<M: Memory> Ring<M> {
         assert!(len <= max_packet(self.size), "a packet of {len} bytes");
         let need = slots(len);
         self.append(need, self.window.max(2 * need), marker(READY, number, len), |at| {
-            let store: Store = if len < WINDOW { copy::store } else { copy::store_non_temporal };
             // SAFETY: contiguous slots for `len` bytes that the consumer has released; the blocks are valid by the
             // contract.
-            unsafe { self.memory.store_packet(at + start(len), header, body, store) };
+            unsafe { self.memory.store_packet(at + start(len), header, body) };
         })
     }
 
@@ -439,7 +433,7 @@ mod tests {
     #[test]
     fn ring_between_threads_keeps_order_and_bytes() {
         between_threads(SIZE, 100_000, 12);
-        // Some of these are written by non-temporal stores.
+        // Some of these are longer than the window.
         between_threads(8 * WINDOW, 4_000, 2 * WINDOW / 8 - 4);
     }
 
