@@ -197,6 +197,7 @@ impl Case {
 fn confirmed_choices_are_within_a_tenth_of_the_best() {
     let (cases, next) = (Case::all(), AtomicUsize::new(0));
     let work = || {
+        // Relaxed: the number only gives each case to one thread; `join` orders the results.
         let next = || cases.get(next.fetch_add(1, Ordering::Relaxed));
         std::iter::from_fn(next).map(Case::is_within_a_tenth).collect::<Vec<_>>()
     };

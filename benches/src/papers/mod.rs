@@ -268,7 +268,7 @@ fn best_peer(records: &[Record], is_it: impl Fn(&Record) -> bool) -> String {
     best.map_or_else(String::new, |best| format!("{} ({})", time(1e3 * best.us()), best.library.label()))
 }
 
-/// Returns microseconds as text, which is empty if there are none.
+/// The text of a time in microseconds is empty if there is no time.
 fn us(time_us: Option<f64>) -> String {
     time_us.map_or_else(String::new, |us| time(1e3 * us))
 }

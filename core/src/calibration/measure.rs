@@ -35,6 +35,7 @@ pub(super) const LIMIT: Duration = Duration::from_millis(40);
 /// copy depends.
 type Header = [u8; 8];
 
+/// The number of a message that is to be answered.
 const ANSWER: u8 = 1;
 
 fn header(way: u8, round: u8, number: u32) -> Header {
