@@ -45,13 +45,13 @@ fn span(blocks: &[Block]) -> (*mut u8, usize) {
     (start, blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0) - start.addr())
 }
 
-/// Exports these blocks of `region` to one peer; returns the handle of the registration.
+/// Exports these blocks of `region` to `peer`; returns the handle of the registration.
 ///
 /// # Safety
 /// The contract of [`register`](crate::device::Device::register) for the blocks, which alone are accessed.
-unsafe fn lend(job: &Messenger, blocks: &[Block], region: Region) -> Result<(u64, Offer)> {
+unsafe fn lend(job: &Messenger, peer: u32, blocks: &[Block], region: Region) -> Result<(u64, Offer)> {
     // SAFETY: by the contract.
-    let made = unsafe { job.device().register(Region { brief: true, ..region }) }?;
+    let made = unsafe { job.device().register(Region { brief: true, user: Some(peer), ..region }) }?;
     let range = |b: &Block| Range { offset: b.base.addr() - region.base.addr(), len: b.len };
     Ok((made.handle, Offer { key: made.key, ranges: blocks.iter().map(range).collect() }))
 }
@@ -103,7 +103,7 @@ impl Offer {
         }
         // SAFETY: by the contract of `start_send`, the blocks are valid until the message is complete or cancelled.
         match unsafe {
-            lend(job, &blocks, Region { one_node, exclusive: blocks.len() == 1, ..Region::of(start, span) })
+            lend(job, target, &blocks, Region { one_node, exclusive: blocks.len() == 1, ..Region::of(start, span) })
         } {
             Ok((region, offer)) => Ok(Some((Offered { region, writing: None }, offer))),
             Err(e) => {
@@ -130,7 +130,7 @@ impl LentSink {
         let region = Region { one_node: true, exclusive: into.len() == 1, ..Region::of(start, span) };
         // SAFETY: by its contract the sink is valid for writes, and not accessed by others, until its completion runs or
         // it is abandoned, both of which come after the release.
-        let lent = unsafe { lend(job, into, region) }.and_then(|(sink, offer)| {
+        let lent = unsafe { lend(job, token.source, into, region) }.and_then(|(sink, offer)| {
             body.extend(offer.write());
             let (header, body) =
                 (Prefix::control(SINK, token.number, number).write(), Block::of(body.as_ptr(), body.len()));

@@ -79,6 +79,9 @@ pub struct Region {
     /// ([`RemoteRegion::mapped`]). The release waits only for requests: code that uses the mapping itself must make
     /// sure that the release comes later.
     pub brief: bool,
+    /// The only rank that is given the remote key; `None` if there may be several. The release then waits for the
+    /// transfers of this rank alone.
+    pub user: Option<u32>,
     /// Alignment in bytes, a power of two, of memory that the device allocates, at the address where this rank sees it.
     pub align: usize,
 }
@@ -102,6 +105,7 @@ impl Region {
             one_node: false,
             exclusive: false,
             brief: false,
+            user: None,
             align: 1,
         }
     }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use farside_harness::{Marked, itself, skip, works};
 use farside_rma::prelude::*;
 
+use super::examples::COMPARED;
+
 /// Variable that is set only in ranks: the file that exists when the link is cut, or `-` if none is.
 const CUT: &str = "FARSIDE_TEST_CUT";
 /// Variable of ranks in whose job a device may fail between two ranks: `hca` if other devices are not coherent with it.
@@ -216,6 +218,18 @@ fn run(mut job: Marked, act: impl FnOnce(&[u32])) -> (String, bool, Duration) {
     let took = begin.elapsed();
     job.wait_until_gone();
     (text + &done.out + &done.err, done.code == Some(0), took)
+}
+
+/// The programs that compare their results with a serial run, two ranks on each of two hosts.
+#[test]
+fn symmetric_memory_arrays_and_calls_between_hosts() {
+    let Some(hosts) = Hosts::new("calls_between_hosts", &[[0, 1]]) else { return };
+    for (example, arguments) in COMPARED {
+        let path = farside_harness::example("farside-rma", example).to_str().unwrap().to_owned();
+        let program: Vec<_> = [path].into_iter().chain(arguments.iter().map(|a| (*a).to_owned())).collect();
+        let (text, ok, _) = run(hosts.launch(&[0, 1, 0, 1], &program, &[]), |_| {});
+        assert!(ok && text.lines().count() == 1, "{example}: {text}");
+    }
 }
 
 impl Drop for Hosts {

@@ -56,6 +56,8 @@ pub(super) struct OwnedRegion {
     was_lent: Cell<bool>,
     /// Whether the memory is exclusive.
     exclusive: bool,
+    /// The only rank that has the key, if there is one.
+    user: Option<u32>,
     /// This rank's imports of its own region.
     imports: Vec<u64>,
 }
@@ -274,7 +276,7 @@ pub(super) fn own_region(
     memory: OwnedMemory,
     (name, live): (Option<SegmentName>, Option<u32>),
 ) -> Registration {
-    let Region { base, len, exclusive, .. } = region;
+    let Region { base, len, exclusive, user, .. } = region;
     if !matches!(memory, OwnedMemory::User(_)) {
         device.places.borrow_mut().insert(base.addr(), handle);
     }
@@ -289,6 +291,7 @@ pub(super) fn own_region(
         stays_open: None,
         was_lent,
         exclusive,
+        user,
         imports: Vec::new(),
     };
     if let Some(bytes) = owned.of_user() {
@@ -366,7 +369,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     owned.live.iter().for_each(|live| device.live.end(device.own(), *live));
     device.service.exposures().remove(handle);
     let waits = owned.exclusive || owned.key.first() == Some(&LENT_BRIEFLY);
-    await_transfers(device, handle, waits)?;
+    await_transfers(device, handle, owned.user, waits)?;
     // Requests are still served after this, so that a late peer gets the error that the key is no longer valid.
     if !matches!(owned.memory, OwnedMemory::User(_)) {
         device.places.borrow_mut().remove(&owned.base.addr());

@@ -45,16 +45,21 @@ impl LiveKeys {
     }
 }
 
-/// Waits for the direct transfers of peers that had begun before the live key `key` was cleared.
+/// Waits for the direct transfers of peers, or of the peer `user` alone, that had begun before the live key `key` was
+/// cleared.
 ///
 /// # Errors
 /// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. With `however_long`
 /// this is only logged and the wait continues: the caller uses the memory as soon as it is released, and the stopped
 /// process may continue.
-pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) -> Result<()> {
+pub(super) fn await_transfers(device: &ShmDevice, key: u64, user: Option<u32>, however_long: bool) -> Result<()> {
+    let all = 0..device.shared.peers.len();
+    let numbers =
+        user.and_then(|user| device.number(user, "release memory").ok()).map_or(all, |number| number..number + 1);
     let transfer = layout::vm_transfer(device.shared.me, key);
     let (mut start, mut is_late) = (None, false);
-    for (number, peer) in device.shared.peers.iter().enumerate() {
+    for number in numbers {
+        let peer = &device.shared.peers[number];
         let mut turns = 0u32;
         // SeqCst: after the store to the live key; see `ShmDevice::vm`. It includes the Acquire.
         while peer.word(layout::VM_TRANSFER).load(Ordering::SeqCst) == transfer {

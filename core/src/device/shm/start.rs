@@ -28,13 +28,13 @@ use crate::settings::{Settings, UserMemory};
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
-/// A message that fits into half of the ring is sent through it whole, so the sender need not wait until the target
+/// A message that fits into a cell and into half of the ring is sent whole, so the sender need not wait until the target
 /// runs. For a longer message both ranks would have to run alternately, once for each filling of the ring, so the
 /// target reads it from the sender's memory: two messages and one copy, whatever the length.
 fn messages(ring: usize) -> MessageCutOffs {
     let most_eager = ring / 2;
     let eager = EAGER.min(most_eager);
-    MessageCutOffs { eager_intra: eager, read_intra: eager, most_eager, ..MessageCutOffs::UNMEASURED }
+    MessageCutOffs { eager_intra: eager, read_intra: eager + 1, most_eager, ..MessageCutOffs::UNMEASURED }
 }
 
 /// A rank that has made its segment but not yet mapped the others'.
@@ -278,8 +278,8 @@ mod tests {
             let MessageCutOffs { eager_intra, read_intra, most_eager, .. } = messages(ring);
             [eager_intra, read_intra, most_eager]
         };
-        assert_eq!(cut_offs(8192), [4096; 3]);
-        assert_eq!(cut_offs(1 << 20), [EAGER, EAGER, 1 << 19]);
+        assert_eq!(cut_offs(8192), [4096, 4097, 4096]);
+        assert_eq!(cut_offs(1 << 20), [EAGER, EAGER + 1, 1 << 19]);
     }
 
     #[test]
