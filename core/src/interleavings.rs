@@ -116,7 +116,7 @@ impl Memory for Lines {
         self.0[&offset]
     }
 
-    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]) {
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block], _foreign: bool) {
         assert!(body.is_empty());
         for (at, bytes) in Self::copied(offset, header.len()) {
             let value = u64::from_le_bytes(header[bytes].try_into().unwrap());

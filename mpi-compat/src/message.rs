@@ -106,6 +106,12 @@ impl Data {
         contiguous && self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
     }
 
+    /// Whether the memory is contiguous and shares none of `len` bytes at the address `at`.
+    pub fn is_apart(&self, at: usize, len: usize) -> bool {
+        let base = self.base.addr();
+        self.layout.is_none() && (base + self.len <= at || at.saturating_add(len) <= base)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }

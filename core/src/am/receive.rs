@@ -4,9 +4,7 @@ use super::arrivals::{Arrival, Envelope};
 use super::handler::{Handler, Message, Token};
 use super::messenger::Messenger;
 use super::offer::{Offer, Read};
-use super::packet::{
-    ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WHOLE, WHOLE_PREFIX, WITHDRAW, WRITTEN,
-};
+use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WHOLE, WITHDRAW, WRITTEN};
 use super::payload::Payload;
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
@@ -76,15 +74,18 @@ impl ActiveMessages {
     pub(crate) fn dispatch_long(&self, job: &Messenger, source: u32, packet: &Unread<'_>) -> Result<()> {
         let first = packet.first::<PREFIX>();
         match first.as_ref().and_then(|first| Prefix::read(first)) {
-            Some((p, _)) if p.kind == WHOLE => {
-                let (mut header, len) = ([0; MAX_HEADER], usize::from(p.header_len));
-                let skip = WHOLE_PREFIX + len;
-                if skip <= packet.len()
-                    && let Some(header) = header.get_mut(..len)
+            Some((p, _)) if matches!(p.kind, WHOLE | FIRST) => {
+                let (mut header, begin, len) = ([0; MAX_HEADER], p.len(), usize::from(p.header_len));
+                if let Some(header) = header.get_mut(..len)
+                    && let Some(data) = packet.len().checked_sub(begin + len)
                     && let Some(handler) = self.handler(p.handler)
                 {
-                    packet.copy_into(WHOLE_PREFIX, header);
-                    return self.run_whole(&handler, source, &p, header, Payload::Unread(packet, skip));
+                    packet.copy_into(begin, header);
+                    let payload = Payload::Unread(packet, begin + len);
+                    return match p.kind {
+                        FIRST if data as u64 != p.number => self.begin(source, &p, header, Ok(payload)),
+                        _ => self.run_whole(&handler, source, &p, header, payload),
+                    };
                 }
             }
             Some((p, [])) if p.kind == MORE => {
@@ -136,16 +137,9 @@ impl ActiveMessages {
                     return Err(malformed(source, "a header is longer than its packet"));
                 };
                 let waits = p.kind == RTS;
-                if p.number > MAX_MESSAGE || (!waits && data.len() as u64 > p.number) {
-                    return Err(malformed(source, "the message is longer than announced, or than the maximum length"));
-                }
-                if self.arrivals.borrow().open.contains_key(&token) {
-                    return Err(malformed(source, "the number of a message is already in use"));
-                }
-                let envelope =
-                    Envelope { token, len: p.number as usize, target: p.target, acknowledged: p.acknowledged };
-                let first = if waits { Err(Offer::of(data, envelope.len, source)?) } else { Ok(data) };
-                self.begin(envelope, &p, header, first)
+                let first =
+                    if waits { Err(Offer::of(data, p.number as usize, source)?) } else { Ok(Payload::Bytes(data)) };
+                self.begin(source, &p, header, first)
             }
             MORE => self.receive_segment(token, p.number, rest.len(), |filling| _ = filling.take(rest)),
             CANCEL => self.cancelled(token, p.number == WITHDRAW),
@@ -162,12 +156,19 @@ impl ActiveMessages {
     /// is the sender's offer, if any.
     fn begin(
         &self,
-        envelope: Envelope,
+        source: u32,
         p: &Prefix,
         header: &[u8],
-        first: std::result::Result<&[u8], Option<Offer>>,
+        first: std::result::Result<Payload<'_>, Option<Offer>>,
     ) -> Result<()> {
-        let token = envelope.token;
+        let token = Token { source, number: p.message };
+        if p.number > MAX_MESSAGE || first.as_ref().is_ok_and(|data| data.len() as u64 > p.number) {
+            return Err(malformed(source, "the message is longer than announced, or than the maximum length"));
+        }
+        if self.arrivals.borrow().open.contains_key(&token) {
+            return Err(malformed(source, "the number of a message is already in use"));
+        }
+        let envelope = Envelope { token, len: p.number as usize, target: p.target, acknowledged: p.acknowledged };
         let (first, offer) = match first {
             Ok(first) => (Some(first), None),
             Err(offer) => (None, offer),
@@ -184,7 +185,7 @@ impl ActiveMessages {
         };
         let message =
             Message { source: token.source, number: token.number, header, len: envelope.len, payload: None, waits };
-        let refused = Refused { am: self, token, len: envelope.len, filled: first.map(<[u8]>::len) };
+        let refused = Refused { am: self, token, len: envelope.len, filled: first.as_ref().map(|first| first.len()) };
         let delivery = handler(message);
         std::mem::forget(refused);
         let (sink, then, held) = match delivery {
@@ -197,7 +198,7 @@ impl ActiveMessages {
             Delivery::Into(sink, then) => (sink, Some(then), false),
         };
         let Some(data) = first else { return self.fetch(envelope, offer, sink, then) };
-        self.receive(envelope, Filling::beginning(sink, envelope.len, Payload::Bytes(data)), then, held)
+        self.receive(envelope, Filling::beginning(sink, envelope.len, data), then, held)
     }
 
     /// Receives the rest of a message into its sink.

@@ -14,27 +14,19 @@ use super::Block;
 type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 /// Maximum length for which copying word by word costs less than a call.
-const MAX_WORD_COPY: usize = 64;
+pub const MAX_WORD_COPY: usize = 64;
 
-/// Length of the parts in which copies call the C library. The library copies longer ranges by a string instruction,
-/// which waits for each cache line that another core has written, while loads and stores wait for many at a time.
+/// Length of the parts in which bytes are stored to cache lines that another core has used. The C library copies longer
+/// ranges by a string instruction, which waits for each such line, while stores wait for many at a time.
 const PART: usize = 2 << 10;
-/// Maximum length of a copy that is made in parts. Longer copies are limited by the memory bandwidth, for which the C
-/// library chooses the best instructions.
-const IN_PARTS: usize = 64 << 10;
+/// Maximum length of a [`store`] that is made in parts. The caches limit a longer one more than the lines do.
+const IN_PARTS: usize = 16 << 10;
 
 #[inline(never)]
-unsafe fn opaque_copy(mut from: *const u8, mut to: *mut u8, mut len: usize) {
+unsafe fn opaque_copy(from: *const u8, to: *mut u8, len: usize) {
     let copy: CopyFn = std::hint::black_box(libc::memcpy as CopyFn);
-    let part = if len <= IN_PARTS { PART } else { len };
-    // SAFETY: the caller guarantees both ranges, of which these are parts.
-    unsafe {
-        while len > part {
-            copy(to.cast(), from.cast(), part);
-            (from, to, len) = (from.add(part), to.add(part), len - part);
-        }
-        copy(to.cast(), from.cast(), len);
-    }
+    // SAFETY: the caller guarantees both ranges.
+    unsafe { copy(to.cast(), from.cast(), len) };
 }
 
 /// An unaligned value.
@@ -134,6 +126,21 @@ pub unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
     unsafe { opaque_copy(from, to, len) };
 }
 
+/// [`bytes`] to cache lines that another core has used.
+///
+/// # Safety
+/// The contract of [`bytes`].
+pub unsafe fn foreign(mut from: *const u8, mut to: *mut u8, mut len: usize) {
+    // SAFETY: parts of both ranges.
+    unsafe {
+        while len > PART {
+            opaque_copy(from, to, PART);
+            (from, to, len) = (from.add(PART), to.add(PART), len - PART);
+        }
+        opaque_copy(from, to, len);
+    }
+}
+
 /// Writes `len` private bytes to memory that other code may access. Words of 1, 2, 4 and 8 bytes at aligned targets are
 /// never torn.
 ///
@@ -182,6 +189,7 @@ unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
                     AtomicU8::from_ptr(to.add(at)).store(from.add(at).read(), Ordering::Relaxed);
                 }
             }
+            _ if len <= IN_PARTS => foreign(from, to, len),
             _ => opaque_copy(from, to, len),
         }
     }

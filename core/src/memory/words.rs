@@ -88,11 +88,12 @@ pub(crate) trait Memory {
     /// The words of the cache line at byte `offset`.
     fn line(&self, offset: usize) -> Self::Line;
 
-    /// Stores a packet, header and blocks back to back, at byte `offset`.
+    /// Stores a packet, header and blocks back to back, at byte `offset`; `foreign` if another core has used the cache
+    /// lines last.
     ///
     /// # Safety
     /// The blocks are valid for reads, and nothing else accesses the memory in the meantime.
-    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]);
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block], foreign: bool);
 
     /// Fills `packet` with the bytes at `offset`.
     ///
@@ -101,18 +102,23 @@ pub(crate) trait Memory {
     unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]);
 }
 
-/// Stores the bytes of a packet, header and blocks back to back.
+/// Stores the bytes of a packet, header and blocks back to back; `foreign` if another core has used the cache lines last.
 ///
 /// # Safety
 /// The blocks are valid for reads, and `to` is valid for the whole packet by the contract of [`copy::store`].
 #[inline(always)]
-pub(crate) unsafe fn store_packet(header: &[u8], body: &[Block], mut to: *mut u8) {
+pub(crate) unsafe fn store_packet(header: &[u8], body: &[Block], mut to: *mut u8, foreign: bool) {
     // SAFETY: by the contract.
     unsafe { copy::store(header.as_ptr(), to, header.len()) };
     to = to.wrapping_add(header.len());
     for block in body.iter().filter(|block| block.len > 0) {
+        let copy = match block.len {
+            ..=copy::MAX_WORD_COPY => copy::store,
+            _ if foreign => copy::foreign,
+            _ => copy::bytes,
+        };
         // SAFETY: as above.
-        unsafe { copy::store(block.base, to, block.len) };
+        unsafe { copy(block.base, to, block.len) };
         to = to.wrapping_add(block.len);
     }
 }
@@ -136,9 +142,9 @@ impl Memory for Mapping {
     }
 
     #[inline(always)]
-    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block]) {
+    unsafe fn store_packet(&self, offset: usize, header: &[u8], body: &[Block], foreign: bool) {
         // SAFETY: the same contract.
-        unsafe { store_packet(header, body, self.at(offset)) };
+        unsafe { store_packet(header, body, self.at(offset), foreign) };
     }
 
     #[inline(always)]

@@ -19,7 +19,7 @@ use crate::handle::{Comm, Request};
 use crate::message::pattern;
 use crate::objects::{CommObject, Data, Mode, Partner, PointToPoint, Stage};
 use crate::operands::{Buffer, Peer};
-use crate::runtime::Call;
+use crate::runtime::{Call, Runtime};
 
 pub use probe::*;
 pub use receive::*;
@@ -96,13 +96,18 @@ impl Message {
     }
 }
 
-/// Sends a standard-mode message of a predefined type if that needs no request and no progress; returns whether it did.
+/// [`is_sent_at_once`], in calls with a fast path.
 #[inline(always)]
 fn is_sent(call: Usual<'_>, data: Buffer, to: Peer) -> bool {
-    if call.is_fast_path()
-        && let Some(len) = call.plain.size(data.n, data.datatype)
+    call.is_fast_path() && is_sent_at_once(&call, data, to)
+}
+
+/// Sends a standard-mode message of a predefined type if that needs no request and no progress; returns whether it did.
+#[inline(always)]
+fn is_sent_at_once(runtime: &Runtime, data: Buffer, to: Peer) -> bool {
+    if let Some(len) = runtime.plain.size(data.n, data.datatype)
         // SAFETY: the communicator is borrowed for a send that does not wait and calls no function of the program.
-        && let Some(comm) = unsafe { call.comms.borrow_object(to.comm) }
+        && let Some(comm) = unsafe { runtime.comms.borrow_object(to.comm) }
         && let Some(target) = comm.peers.member(to.rank)
         && to.tag >= 0
         && !data.address.is_constant()

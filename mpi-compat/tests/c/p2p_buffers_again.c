@@ -8,7 +8,7 @@
 
 enum { KIB = 1024, PAGE = 4096, MIB = KIB * KIB };
 
-static const size_t lengths[] = {20 * KIB, 100 * KIB + 11, MIB + 3};
+static const size_t lengths[] = {40 * KIB, 100 * KIB + 11, MIB + 3};
 
 static void freed_and_allocated(size_t len) {
     for (int k = 0; k < 4; k++) {

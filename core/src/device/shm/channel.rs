@@ -7,8 +7,8 @@
 //! then the rank that has received the packet in it. The owner sends its next short packet in it, and all other packets
 //! in the ring.
 //!
-//! The same holds for the cache lines of a longer packet. Two ranks share two *cells* for them, one in the segment of
-//! each, and each cell belongs to one of the two ranks: at first to the rank in whose segment it is, then to the rank
+//! The same holds for the cache lines of a longer packet. Two ranks share *cells* for them, [`CELLS`] in the segment
+//! of each, and each cell belongs to one of the two ranks: at first to the rank in whose segment it is, then to the rank
 //! that has received the packet in it. The receiver fetches its lines for writing, so that they move once, with their
 //! bytes, and are in the right cache for the next packet in the other direction. The reply line, or a slot in the ring,
 //! names the cell and has the first bytes of the packet, the headers of a message, whose data begin with the cell. A rank
@@ -23,7 +23,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::layout::{LINE, Layout};
+use super::layout::{CELLS, LINE, Layout};
 use super::ring::{Popped, READY, Ring};
 use crate::device::{Block, SHORT_WORDS, ShortPacket};
 use crate::memory::segment::Mapping;
@@ -42,12 +42,40 @@ const NAMES_CELL: u64 = LENGTH;
 /// Number of first bytes of a packet that are not in its cell: the headers of a message.
 pub(super) const CELL_HEAD: usize = 16;
 
-/// A cell that two ranks share for packets.
-struct SharedCell<M> {
-    memory: M,
-    at: usize,
-    /// Whether the cell belongs to this end.
-    is_own: Cell<bool>,
+/// The cells that two ranks share for packets, numbered from 0: those in this rank's segment, then those in the peer's.
+struct SharedCells<M> {
+    /// The segments, and the offset of the first cell in each.
+    segments: [(M, usize); 2],
+    /// Distance of two cells.
+    stride: usize,
+    /// The cells that belong to this end, as bits.
+    own: Cell<u8>,
+}
+
+impl<M> SharedCells<M> {
+    /// The cell for the next packet: of those that belong to this end one that the peer has filled before, if possible.
+    fn next(&self) -> Option<usize> {
+        self.own.get().checked_ilog2().map(|number| number as usize)
+    }
+
+    fn is_own(&self, number: usize) -> bool {
+        self.own.get() >> number & 1 != 0
+    }
+
+    fn set_own(&self, number: usize, is_own: bool) {
+        self.own.set(self.own.get() & !(1 << number) | u8::from(is_own) << number);
+    }
+
+    /// The number at the peer's end.
+    fn at_peer(number: usize) -> usize {
+        (number + CELLS) % (2 * CELLS)
+    }
+
+    /// Segment and offset.
+    fn place(&self, number: usize) -> (&M, usize) {
+        let (segment, first) = &self.segments[number / CELLS];
+        (segment, first + number % CELLS * self.stride)
+    }
 }
 
 /// One rank's end of a channel: packets to a peer, and packets from that peer.
@@ -60,8 +88,7 @@ pub(super) struct Channel<M: Memory = Mapping> {
     reply_line: M::Line,
     /// Whether this end owns the reply line: the packet in it was received.
     owns_reply_line: Cell<bool>,
-    /// The cells in this rank's segment and in the peer's.
-    cells: [SharedCell<M>; 2],
+    cells: SharedCells<M>,
     /// Maximum length of a packet.
     max_packet: usize,
     /// The bit of the direction in markers of the reply line, of packets to the peer and from it.
@@ -84,11 +111,11 @@ impl<M: Memory + Clone> Channel<M> {
             reply_line: lower.1.line(layout.reply_line(higher.0)),
             // A rank has no reply line with itself.
             owns_reply_line: Cell::new(own.0 < peer.0),
-            cells: [(own, peer.0), (peer, own.0)].map(|((holder, memory), other)| SharedCell {
-                memory: memory.clone(),
-                at: layout.cell(other),
-                is_own: Cell::new(holder == own.0 && holder != other),
-            }),
+            cells: SharedCells {
+                segments: [(own.1.clone(), layout.cell(peer.0)), (peer.1.clone(), layout.cell(own.0))],
+                stride: layout.cell_len(),
+                own: Cell::new(if own.0 == peer.0 { 0 } else { (1 << CELLS) - 1 }),
+            },
             max_packet: layout.max_packet(),
             down: if own.0 < peer.0 { [0, DOWN] } else { [DOWN, 0] },
             sent: Cell::new(0),
@@ -105,7 +132,7 @@ impl<M: Memory + Clone> Channel<M> {
         if len <= SHORT {
             let mut bytes = [0; SHORT];
             // SAFETY: the blocks are valid by the contract, and all fit.
-            unsafe { store_packet(header, body, bytes.as_mut_ptr()) };
+            unsafe { store_packet(header, body, bytes.as_mut_ptr(), false) };
             let mut words = [0; SHORT_WORDS];
             for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
                 *word = u64::from_le_bytes(*bytes);
@@ -113,16 +140,14 @@ impl<M: Memory + Clone> Channel<M> {
             return self.push_short(&ShortPacket::new(words, len));
         }
         let number = self.sent.get();
-        let own = self.cells.iter().position(|cell| cell.is_own.get());
-        let sent = match own.zip(header.split_first_chunk::<CELL_HEAD>()) {
-            Some((index, (head, header))) => {
-                // The peer numbers the cells from its own end.
-                let (cell, name) = (&self.cells[index], 1 - index as u64);
+        let sent = match self.cells.next().zip(header.split_first_chunk::<CELL_HEAD>()) {
+            Some((cell, (head, header))) => {
+                let ((memory, at), name) = (self.cells.place(cell), SharedCells::<M>::at_peer(cell) as u64);
                 assert!(len <= self.max_packet, "a packet of {len} bytes");
                 let (a, b) = head.split_at(8);
                 let [a, b] = [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
                 // SAFETY: as long as a cell, which belongs to this end. The blocks are valid by the contract.
-                let store = || unsafe { cell.memory.store_packet(cell.at, header, body) };
+                let store = || unsafe { memory.store_packet(at, header, body, false) };
                 let sent = if self.owns_reply_line.replace(false) {
                     store();
                     self.reply([len as u64, name, a, b], NAMES_CELL);
@@ -130,7 +155,7 @@ impl<M: Memory + Clone> Channel<M> {
                 } else {
                     self.outgoing.push_in_cell(len, number, [name, a, b], store)
                 };
-                cell.is_own.set(!sent);
+                self.cells.set_own(cell, !sent);
                 sent
             }
             // SAFETY: the same contract.
@@ -218,25 +243,25 @@ impl<M: Memory + Clone> Channel<M> {
 
     /// Whether a packet of `len` bytes may be in this cell, as its sender claims.
     fn is_valid_cell(&self, len: usize, cell: u64) -> bool {
-        let cell = usize::try_from(cell).ok().and_then(|cell| self.cells.get(cell));
-        (CELL_HEAD..=self.max_packet).contains(&len) && cell.is_some_and(|cell| !cell.is_own.get())
+        let exists = cell < 2 * CELLS as u64;
+        exists && (CELL_HEAD..=self.max_packet).contains(&len) && !self.cells.is_own(cell as usize)
     }
 
     /// Memory and offset of a packet of `len` bytes that was found in the cell, behind its first [`CELL_HEAD`] bytes. They
     /// stay until [`own_cell`](Self::own_cell).
     #[inline]
     pub(super) fn cell(&self, len: usize, cell: u64) -> (&M, usize) {
-        let SharedCell { memory, at, .. } = &self.cells[cell as usize];
-        for line in (*at..at + len - CELL_HEAD).step_by(LINE) {
+        let (memory, at) = self.cells.place(cell as usize);
+        for line in (at..at + len - CELL_HEAD).step_by(LINE) {
             fetch_to_write(std::ptr::from_ref(memory.word(line)).cast());
         }
-        (memory, *at)
+        (memory, at)
     }
 
     /// Reports that the packet in the cell has been read. The cell belongs to this end from now on.
     #[inline]
     pub(super) fn own_cell(&self, cell: u64) {
-        self.cells[cell as usize].is_own.set(true);
+        self.cells.set_own(cell as usize, true);
     }
 
     /// Receives the next packet into `packet` if it is in the reply line.
@@ -348,7 +373,7 @@ mod tests {
                 let (channel, _) = &sides[me];
                 let body = [Block::of(tail.as_ptr(), tail.len())];
                 let held = channel.owns_reply_line.get();
-                let in_cell = len / 3 >= CELL_HEAD && channel.cells.iter().any(|cell| cell.is_own.get());
+                let in_cell = len / 3 >= CELL_HEAD && channel.cells.next().is_some();
                 // SAFETY: live slices, one sender per direction.
                 if unsafe { channel.push(head, &body, len) } {
                     replies += u32::from(held && !channel.owns_reply_line.get());
@@ -374,9 +399,8 @@ mod tests {
                 }
             }
             assert!(!(lower.owns_reply_line.get() && higher.owns_reply_line.get()), "two owners of the reply line");
-            for (cell, same) in lower.cells.iter().zip(higher.cells.iter().rev()) {
-                assert!(!(cell.is_own.get() && same.is_own.get()), "two owners of a cell");
-            }
+            let same = higher.cells.own.get().rotate_right(CELLS as u32);
+            assert_eq!(lower.cells.own.get() & same, 0, "two owners of a cell");
         }
         assert!(short > 10_000 && long > 10_000 && full > 100, "{short} {long} {full}");
         assert!(replies > 5_000 && cells > 5_000, "{replies} {cells}");
@@ -469,10 +493,10 @@ mod tests {
             [&lower, &higher].into_iter().for_each(|channel| receive(channel, true));
         }
         // A stream uses the ring once the cells are at its receiver.
-        (0..3).for_each(|_| send(&lower));
-        [true, false, false].into_iter().for_each(|in_cell| receive(&higher, in_cell));
+        (0..CELLS + 1).for_each(|_| send(&lower));
+        (0..CELLS + 1).for_each(|number| receive(&higher, number < CELLS));
         (0..3).for_each(|_| send(&higher));
-        [true, true, false].into_iter().for_each(|in_cell| receive(&lower, in_cell));
+        (0..3).for_each(|_| receive(&lower, true));
     }
 
     #[test]
@@ -499,7 +523,8 @@ mod tests {
     #[test]
     fn channel_with_a_cell_that_is_not_the_senders_or_too_short_is_garbage() {
         // The receiver's own cell, cells that do not exist, and more bytes than fit.
-        for (cell, len) in [(0, 300), (2, 300), (u64::MAX, 300), (1, 2033)] {
+        let cells = CELLS as u64;
+        for (cell, len) in [(0, 300), (2 * cells, 300), (u64::MAX, 300), (cells, 2033)] {
             let [(own, lower), _] = ends();
             own.mapping().word(LAYOUT.ring(1) + 8).store(cell, Ordering::SeqCst);
             own.mapping().word(LAYOUT.ring(1)).store(3 << 62 | len, Ordering::SeqCst);

@@ -11,7 +11,7 @@
 //!       heads of the packet rings, one line per source
 //!       reply lines, one per higher rank, none of them adjacent
 //!       packet rings, one per source
-//!       cells for long packets, one per other rank
+//!       cells for long packets, CELLS per other rank
 //!       turns, requests and bounce buffer of the target service; see `device::target`
 //! ```
 
@@ -24,8 +24,10 @@ use crate::memory::segment::page_up;
 /// A cache line.
 pub(super) const LINE: usize = 64;
 /// Maximum length in bytes of a message that is sent through the ring, if the ring does not set a lower limit.
-pub(super) const EAGER: usize = 16 << 10;
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside7");
+pub(super) const EAGER: usize = 32 << 10;
+/// Number of cells in the segment of each of two ranks that they share for packets.
+pub(super) const CELLS: usize = 2;
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside8");
 pub(super) const IDENTITY: usize = 8;
 pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;
@@ -88,9 +90,13 @@ impl Layout {
         max_packet(self.ring).min(EAGER + LINE)
     }
 
-    /// Offset of the cell that this rank shares with `peer` in this rank's segment.
+    pub(super) fn cell_len(&self) -> usize {
+        self.max_packet().next_multiple_of(LINE)
+    }
+
+    /// Offset of the [`CELLS`] that this rank shares with `peer` in this rank's segment.
     pub(super) fn cell(&self, peer: usize) -> usize {
-        self.ring(self.ranks) + peer * self.max_packet().next_multiple_of(LINE)
+        self.ring(self.ranks) + peer * CELLS * self.cell_len()
     }
 
     pub(super) fn service(&self) -> target::Layout {

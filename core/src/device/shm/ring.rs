@@ -127,7 +127,7 @@ impl<M: Memory> Ring<M> {
         self.append(need, self.window.max(2 * need), marker(READY, number, len), |at| {
             // SAFETY: contiguous slots for `len` bytes that the consumer has released; the blocks are valid by the
             // contract.
-            unsafe { self.memory.store_packet(at + start(len), header, body) };
+            unsafe { self.memory.store_packet(at + start(len), header, body, true) };
         })
     }
 

@@ -14,7 +14,7 @@ fn ends(fault: impl Fn(usize) -> Fault) -> [Channel<Lines>; 2] {
     let segments = [0, 1].map(|rank| {
         let source = 1 - rank;
         let ring = (0..LAYOUT.ring).step_by(LINE).map(|at| LAYOUT.ring(source) + at);
-        let cell = [0, LINE].map(|at| LAYOUT.cell(source) + at);
+        let cell = (0..CELLS * LAYOUT.cell_len()).step_by(LINE).map(|at| LAYOUT.cell(source) + at);
         Lines::new(ring.chain([LAYOUT.ring_head(source), LAYOUT.reply_line(1)]).chain(cell), &fault)
     });
     [0, 1].map(|me| Channel::new(&LAYOUT, (me, &segments[me]), (1 - me, &segments[1 - me])))
@@ -110,7 +110,9 @@ fn cells(in_ring: bool, keeps: bool, fault: impl Fn(usize) -> Fault) {
     });
     for value in 0..2 {
         send_long(&lower, value);
-        lower.cells[0].is_own.set(keeps);
+        if keeps {
+            lower.cells.own.set((1 << CELLS) - 1);
+        }
     }
     (10..12).for_each(|value| receive(&lower, value));
     other.join().unwrap();
