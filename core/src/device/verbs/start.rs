@@ -116,7 +116,7 @@ impl Prepared {
             pkey_index,
             port: choice.port,
             mtu: port.active_mtu,
-            timeout: settings.verbs_timeout,
+            timeout: timeout(settings.verbs_timeout, choice.ethernet),
             retries: settings.verbs_retries,
         };
         let queue = settings.verbs_queue as u32;
@@ -262,7 +262,8 @@ impl Prepared {
         let stats = Rc::default();
         let engine = Engine::new(&links, (pool, regions, user), sgrs, (window, self.limits), &stats);
         let capabilities = Capabilities { atomics, placement, ..self.capabilities };
-        VerbsDevice::new(links, self.endpoint, buffers, engine, capabilities, patience(&self.settings), stats)
+        let patience = patience(&self.settings, self.tuning.timeout);
+        VerbsDevice::new(links, self.endpoint, buffers, engine, capabilities, patience, stats)
     }
 }
 
@@ -272,13 +273,18 @@ fn traffic_class(set: Option<u8>, ethernet: bool) -> u8 {
     set.unwrap_or(if ethernet { 106 } else { 0 })
 }
 
+/// The exponent of the time after which a packet without an acknowledgement is sent again: by default 16 on Ethernet,
+/// where a switch may drop packets, and 19 on InfiniBand, whose links keep them.
+fn timeout(set: Option<u8>, ethernet: bool) -> u8 {
+    set.unwrap_or(if ethernet { 16 } else { 19 })
+}
+
 /// Time for which this rank's port may be down, and for which a peer may be silent: what the settings say, but a port
 /// that is set to may be down for the time in which the HCA retries, and a peer's port as long.
-fn patience(settings: &Settings) -> (Duration, Duration) {
+fn patience(settings: &Settings, timeout: u8) -> (Duration, Duration) {
     let silence = Duration::from_secs(u64::from(settings.verbs_silence_s));
     let Some(down) = settings.verbs_down_s else { return (DOWN, silence) };
-    let retry =
-        Duration::from_nanos(4096) * (1 << settings.verbs_timeout.min(30)) * (u32::from(settings.verbs_retries) + 1);
+    let retry = Duration::from_nanos(4096) * (1 << timeout.min(30)) * (u32::from(settings.verbs_retries) + 1);
     let down = Duration::from_secs(u64::from(down)).max(retry);
     (down, silence.max(down + DETECTED))
 }
@@ -338,13 +344,20 @@ mod tests {
     }
 
     #[test]
+    fn lost_packets_are_sent_again_sooner_on_ethernet() {
+        assert_eq!([true, false].map(|ethernet| timeout(None, ethernet)), [16, 19]);
+        assert_eq!([true, false].map(|ethernet| timeout(Some(14), ethernet)), [14, 14]);
+    }
+
+    #[test]
     fn port_may_be_down_for_the_time_of_all_retries_and_peers_wait_longer() {
         let settings = |set: &[(&str, &str)]| {
             let value = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
             Settings::from_lookup(value).unwrap()
         };
         let seconds = |set: &[(&str, &str)]| {
-            let (down, silence) = patience(&settings(set));
+            let settings = settings(set);
+            let (down, silence) = patience(&settings, timeout(settings.verbs_timeout, false));
             (down.as_secs(), silence.as_secs())
         };
         assert_eq!(seconds(&[]), (5, 7));
