@@ -1,6 +1,10 @@
 #![allow(unsafe_code)]
 //! Limits and faults that real adapters have and Soft-RoCE has not, by the strict provider ([`crate::strict`]).
 
+use std::cell::Cell;
+use std::rc::Rc;
+
+use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::device::{Block, Operation, Place, Region};
 use farside_core::signal::SignalArray;
 use farside_core::stats::Kind;
@@ -11,7 +15,7 @@ use crate::regions::{exchange_regions, forget, release};
 use crate::strict::knobs::{Knobs, knobs};
 use crate::strict::profiles::profile;
 use crate::strict::{Strict, fork_protection};
-use crate::{two, two_with, well};
+use crate::{ranks, two, two_with, well};
 
 /// Runs the exchange of all kinds of operations under a limit.
 fn goes_on(set: impl FnOnce(&mut Knobs)) {
@@ -280,4 +284,42 @@ fn signals_wait_for_writes_where_keys_are_of_relaxed_order() {
         assert!(spent.count(Kind::FetchAdd) == ROUNDS, "{spent:?}");
         Ok(())
     }));
+}
+
+/// The completion queue of requests has room for the peers to which a rank sends, not for all; where the driver cannot
+/// make it longer, it has room for all at once.
+#[test]
+fn completion_queue_grows_with_the_peers_to_which_a_rank_sends() {
+    const ID: HandlerId = HandlerId(9);
+    const RANKS: u32 = 8;
+    const QUEUE: i32 = 64;
+    let room = |peers: i32| QUEUE * peers + 16;
+    for resizes in [true, false] {
+        let _strict = Strict::new(|k| (k.resizes, k.longest) = (resizes, 0));
+        let set = &[("FARSIDE_VERBS_QUEUE", "64"), ("FARSIDE_VERBS_RECEIVES", "32")];
+        let Some(errors) = ranks(RANKS, set, move |job| {
+            let team = job.world()?;
+            team.barrier()?;
+            // Ranks send to three peers in a barrier; whether the queue can grow is tried by one entry.
+            let started = room(4)..=room(4) + 1;
+            assert_eq!(started.contains(&knobs().longest), resizes, "{} entries", knobs().longest);
+            team.barrier()?;
+            let got = Rc::new(Cell::new(0));
+            let count = Rc::clone(&got);
+            job.active_messages().register(ID, move |_| {
+                count.set(count.get() + 1);
+                Delivery::Done
+            })?;
+            team.barrier()?;
+            for peer in (0..RANKS).filter(|peer| *peer != job.rank_number()) {
+                am::send(job, peer, ID, &[], &[7; 3000], Counters::default())?;
+            }
+            job.wait("the packets", || Ok((got.get() == RANKS - 1).then_some(())))?;
+            team.barrier()
+        }) else {
+            return;
+        };
+        well(Some(errors));
+        assert_eq!(knobs().longest, room(RANKS as i32));
+    }
 }

@@ -90,6 +90,7 @@ impl Layout {
         max_packet(self.ring).min(EAGER + LINE)
     }
 
+    /// Length of a cell.
     pub(super) fn cell_len(&self) -> usize {
         self.max_packet().next_multiple_of(LINE)
     }

@@ -11,7 +11,7 @@ use super::adapter::{self, Accepted};
 use super::address::EndpointAddress;
 use super::connect::credits;
 use super::connect::datagrams::Endpoint;
-use super::connect::links::{Links, Table};
+use super::connect::links::{Links, Room, Table};
 use super::limit::{limit, registration};
 use super::memory::CacheLimits;
 use super::memory::buffers::{PACKET, Pool, Receives};
@@ -27,6 +27,7 @@ use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain, fork};
 use super::wait::{WakeFd, random};
 use crate::bootstrap::Bootstrap;
+use crate::coll::log2_up;
 use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs, Placement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
@@ -213,12 +214,14 @@ impl Prepared {
         let channel = Channel::new(&self.context).map_err(failed)?;
         // All requests may complete at the same time: the completion queue has room for each.
         let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
-        let entries = |wanted: usize| wanted.min(self.max_completions);
         let count = credits::buffers(self.settings.verbs_receives, addresses.len()).min(self.max_receives);
         // The completion queue of receives has room for each buffer, too.
         let count = count.min(self.max_completions - 16);
-        let sends = Completions::new(&channel, entries(queue * addresses.len() + 16)).map_err(failed)?;
-        let receives = Completions::new(&channel, entries(count + 16)).map_err(failed)?;
+        // At first it has room for the peers of the start, and of one more.
+        let room = Room { each: queue, limit: self.max_completions };
+        let first = room.of(log2_up(addresses.len()) + 1);
+        let sends = Completions::growing(&channel, first, room.of(addresses.len())).map_err(failed)?;
+        let receives = Completions::new(&channel, count + 16).map_err(failed)?;
         let shared = SharedReceives::new(&self.domain, count).map_err(failed)?;
         let buffers = Receives::new(&self.domain, &shared, count).map_err(locked)?;
         let parts = |shared| Parts {
@@ -243,6 +246,7 @@ impl Prepared {
             table: Mutex::new(Table::new(all.len())),
             addresses: all,
             sending,
+            room,
             serving,
             sizes: self.accepted.sizes(queue as u32),
             sgrs_sizes: self.accepted.list_sizes(),

@@ -25,6 +25,9 @@ pub(crate) struct Knobs {
     /// Maximum number of queue pairs of this process, of completions of a queue, and of bytes of a registration.
     pub(crate) pairs: Option<u32>,
     pub(crate) completions: Option<c_int>,
+    /// Whether completion queues can be made longer, and the longest so far.
+    pub(crate) resizes: bool,
+    pub(crate) longest: c_int,
     pub(crate) registration: Option<u64>,
     /// The code with which a longer registration is refused.
     pub(crate) registration_error: c_int,
@@ -57,6 +60,8 @@ impl Knobs {
         atomics: true,
         pairs: None,
         completions: None,
+        resizes: true,
+        longest: 0,
         registration: None,
         registration_error: libc::EINVAL,
         relaxed_only: false,

@@ -158,6 +158,15 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, first: *mut ibv_send_wr, bad: *m
 }
 
 impl Knobs {
+    /// The code with which a completion queue of this length is refused, or 0.
+    fn judge_completions(&mut self, entries: c_int) -> c_int {
+        if self.completions.is_some_and(|most| entries > most) {
+            return libc::EINVAL;
+        }
+        self.longest = self.longest.max(entries);
+        0
+    }
+
     /// The code with which a request is refused, or 0.
     unsafe fn judge(&self, wr: &ibv_send_wr) -> c_int {
         let has = |flag: ibv_send_flags| wr.send_flags & flag.0 != 0;
@@ -277,7 +286,7 @@ unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     vector: c_int,
 ) -> *mut ibv_cq {
-    if knobs().completions.is_some_and(|most| entries > most) {
+    if knobs().judge_completions(entries) != 0 {
         return refuse(libc::EINVAL);
     }
     type Create =
@@ -286,6 +295,23 @@ unsafe extern "C" fn ibv_create_cq(
     unsafe {
         let create: Create = transmute(library(c"ibv_create_cq"));
         create(context, entries, own, channel, vector)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int {
+    if !knobs().resizes {
+        // As `resize_cq` of libibverbs/dummy_ops.c.
+        return libc::EOPNOTSUPP;
+    }
+    let code = knobs().judge_completions(entries);
+    if code != 0 {
+        return code;
+    }
+    // SAFETY: the library's function, of this type.
+    unsafe {
+        let resize: unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int = transmute(library(c"ibv_resize_cq"));
+        resize(cq, entries)
     }
 }
 

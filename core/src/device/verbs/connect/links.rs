@@ -69,6 +69,8 @@ pub(crate) struct Peer {
     pub(super) moves: Moves,
     /// Failures to connect a queue pair because of the network.
     pub(super) patience: Patience,
+    /// Whether the completion queue has room for requests to the peer.
+    has_room: bool,
     /// Whether the peer has left in order.
     pub(crate) left: bool,
     /// The reason why the peer is lost, and the rank that it blames.
@@ -82,6 +84,8 @@ pub(crate) struct Peer {
 pub(crate) struct Table {
     pub(crate) peers: Vec<Peer>,
     pub(crate) responders: Responders<Responder>,
+    /// Number of peers for whose requests the completion queue has room.
+    rooms: usize,
     /// The reason why the device has failed permanently.
     pub(crate) fatal: Option<String>,
     /// The time since which the port has been down, and the number of times that it has gone down.
@@ -116,6 +120,21 @@ impl Table {
     }
 }
 
+/// Room in the completion queue of requests: all may complete before the rank polls.
+pub(crate) struct Room {
+    /// Maximum number of requests to a peer.
+    pub(crate) each: usize,
+    /// Maximum length of a queue of the device.
+    pub(crate) limit: usize,
+}
+
+impl Room {
+    /// The length for requests to `peers` ranks.
+    pub(crate) fn of(&self, peers: usize) -> usize {
+        (self.each * peers + 16).min(self.limit)
+    }
+}
+
 /// A rank's connections, and the resources from which they are made.
 pub(crate) struct Links {
     pub(crate) me: u32,
@@ -125,6 +144,8 @@ pub(crate) struct Links {
     pub(crate) addresses: Vec<EndpointAddress>,
     /// Parts of requester queue pairs, without receive buffers.
     pub(crate) sending: Parts,
+    /// Room in their completion queue.
+    pub(crate) room: Room,
     /// Parts of responder queue pairs.
     pub(crate) serving: Parts,
     pub(crate) sizes: Sizes,
@@ -262,6 +283,7 @@ impl Links {
             return Ok(Standing::Making);
         }
         entry.attempt = entry.attempt.wrapping_add(1);
+        self.make_room(&mut table, peer).map_err(failed)?;
         let psn = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0xff_ffff;
         let tuning = self.tuned(peer);
         let pair = Fresh::new(&self.sending, self.sizes, &tuning, false).map_err(failed)?;
@@ -286,6 +308,20 @@ impl Links {
         drop(table);
         self.agent_wake.wake();
         Ok(Standing::Making)
+    }
+
+    /// Makes room in the completion queue for requests to a peer, and, if that is new, to as many peers again.
+    fn make_room(&self, table: &mut Table, peer: u32) -> io::Result<()> {
+        let Table { peers, rooms, .. } = table;
+        let (all, entry) = (peers.len(), &mut peers[peer as usize]);
+        if !entry.has_room {
+            let (queue, wanted) = (&self.sending.sends, self.room.of(*rooms + 1));
+            if wanted > queue.entries() {
+                queue.grow(self.room.of(all.min(2 * *rooms + 1)))?;
+            }
+            (*rooms, entry.has_room) = (*rooms + 1, true);
+        }
+        Ok(())
     }
 
     /// Creates a responder for queue pair `requester` of `peer`, in place of the former one; returns its number.

@@ -6,12 +6,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rdma_sys::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
     ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq, ibv_get_cq_event, ibv_poll_cq, ibv_post_srq_recv,
-    ibv_recv_wr, ibv_req_notify_cq, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc, ibv_wc_flags,
+    ibv_recv_wr, ibv_req_notify_cq, ibv_resize_cq, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc,
+    ibv_wc_flags,
 };
 
 use super::{Context, Domain, check, made, nonblocking, owned};
@@ -74,6 +75,8 @@ pub(crate) const BATCH: usize = 16;
 /// A completion queue.
 pub(crate) struct Completions {
     pub(super) raw: *mut ibv_cq,
+    /// Number of completions for which there is room.
+    entries: AtomicUsize,
     /// Accessed only by the thread that sleeps on the channel; atomic only to make the type `Sync`.
     armed: AtomicBool,
     _channel: Arc<Channel>,
@@ -93,7 +96,38 @@ impl Completions {
         // SAFETY: a live channel of this context, and one of its vectors.
         let raw = unsafe { ibv_create_cq(channel.context.raw, entries as i32, ptr::null_mut(), channel.raw, vector) };
         let raw = made(raw)?;
-        Ok(Arc::new(Self { raw, armed: AtomicBool::new(false), _channel: Arc::clone(channel) }))
+        let (entries, armed) = (AtomicUsize::new(entries), AtomicBool::new(false));
+        Ok(Arc::new(Self { raw, entries, armed, _channel: Arc::clone(channel) }))
+    }
+
+    /// A queue that has room for `first` completions and [grows](Self::grow) up to `most`, or has room for all where the
+    /// driver cannot change the size.
+    pub(crate) fn growing(channel: &Arc<Channel>, first: usize, most: usize) -> io::Result<Arc<Self>> {
+        if first < most {
+            let queue = Self::new(channel, first)?;
+            match queue.grow(first + 1) {
+                Ok(()) => return Ok(queue),
+                Err(e) => tracing::debug!("the completion queue gets its final size at once: {e}"),
+            }
+        }
+        Self::new(channel, most)
+    }
+
+    /// Makes room for `entries` completions, unless there is. One thread at a time.
+    pub(crate) fn grow(&self, entries: usize) -> io::Result<()> {
+        // Relaxed: callers exclude each other.
+        if entries > self.entries.load(Ordering::Relaxed) {
+            // SAFETY: a live queue, which drivers lock against polls.
+            check(unsafe { ibv_resize_cq(self.raw, entries as i32) })?;
+            self.entries.store(entries, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Number of completions for which there is room.
+    pub(crate) fn entries(&self) -> usize {
+        // Relaxed: see `grow`.
+        self.entries.load(Ordering::Relaxed)
     }
 
     /// Calls `each` with up to [`BATCH`] completions; returns their number.
