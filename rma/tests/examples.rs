@@ -156,7 +156,7 @@ fn halo_3d_every_synchronization_and_scheme() {
 }
 
 /// Programs that compare their results with those of a serial run.
-pub const COMPARED: [(&str, &[&str]); 16] = [
+pub(crate) const COMPARED: [(&str, &[&str]); 16] = [
     ("fft_tasks", &[]),
     ("histogram", &["--numbers", "3000", "--bins", "17"]),
     ("index_gather", &["--indices", "3000", "--elements", "17"]),

@@ -301,8 +301,8 @@ fn completion_queue_grows_with_the_peers_to_which_a_rank_sends() {
             let team = job.world()?;
             team.barrier()?;
             // Ranks send to three peers in a barrier; whether the queue can grow is tried by one entry.
-            let started = room(4)..=room(4) + 1;
-            assert_eq!(started.contains(&knobs().longest), resizes, "{} entries", knobs().longest);
+            let (started, longest) = (room(4)..=room(4) + 1, knobs().longest);
+            assert_eq!(started.contains(&longest), resizes, "{longest} entries");
             team.barrier()?;
             let got = Rc::new(Cell::new(0));
             let count = Rc::clone(&got);
@@ -320,6 +320,7 @@ fn completion_queue_grows_with_the_peers_to_which_a_rank_sends() {
             return;
         };
         well(Some(errors));
-        assert_eq!(knobs().longest, room(RANKS as i32));
+        let longest = knobs().longest;
+        assert_eq!(longest, room(RANKS as i32));
     }
 }

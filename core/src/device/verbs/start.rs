@@ -27,7 +27,6 @@ use super::sys::queue::{Channel, Completions, SharedReceives};
 use super::sys::{Context, Domain, fork};
 use super::wait::{WakeFd, random};
 use crate::bootstrap::Bootstrap;
-use crate::coll::log2_up;
 use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs, Placement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
@@ -219,7 +218,7 @@ impl Prepared {
         let count = count.min(self.max_completions - 16);
         // At first it has room for the peers of the start, and of one more.
         let room = Room { each: queue, limit: self.max_completions };
-        let first = room.of(log2_up(addresses.len()) + 1);
+        let first = room.of(addresses.len().next_power_of_two().ilog2() as usize + 1);
         let sends = Completions::growing(&channel, first, room.of(addresses.len())).map_err(failed)?;
         let receives = Completions::new(&channel, count + 16).map_err(failed)?;
         let shared = SharedReceives::new(&self.domain, count).map_err(failed)?;
