@@ -25,8 +25,9 @@ pub(crate) struct Knobs {
     /// Maximum number of queue pairs of this process, of completions of a queue, and of bytes of a registration.
     pub(crate) pairs: Option<u32>,
     pub(crate) completions: Option<c_int>,
-    /// Whether completion queues can be made longer, and the longest so far.
+    /// Whether completion queues can be made longer; the longest that was created, and the longest that there was.
     pub(crate) resizes: bool,
+    pub(crate) created: c_int,
     pub(crate) longest: c_int,
     pub(crate) registration: Option<u64>,
     /// The code with which a longer registration is refused.
@@ -61,6 +62,7 @@ impl Knobs {
         pairs: None,
         completions: None,
         resizes: true,
+        created: 0,
         longest: 0,
         registration: None,
         registration_error: libc::EINVAL,

@@ -294,7 +294,10 @@ unsafe extern "C" fn ibv_create_cq(
     // SAFETY: the library's function, of this type.
     unsafe {
         let create: Create = transmute(library(c"ibv_create_cq"));
-        create(context, entries, own, channel, vector)
+        let queue = create(context, entries, own, channel, vector);
+        let created = &mut knobs().created;
+        *created = entries.max(*created);
+        queue
     }
 }
 
