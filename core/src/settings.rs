@@ -309,7 +309,7 @@ settings! {
     verbs_on_demand: bool = "FARSIDE_VERBS_ON_DEMAND", "0", "0, 1", |s| match s { "0" => Some(false), "1" => Some(true), _ => None },
         "Whether memory of the program is registered without being pinned, where the HCA supports it (on-demand paging): the first access to a page then waits for the processor, and takes many times as long.";
     verbs_timeout: Option<u8> = "FARSIDE_VERBS_TIMEOUT", "auto", "auto, or 1 to 31: 4 microseconds times 2 to this power", |s| number_or("auto", s).filter(|v: &Option<u8>| v.is_none_or(|n| (1..=31).contains(&n))),
-        "Time that the HCA waits for an acknowledgement before it retransmits; auto is 16 (0.27 s) on Ethernet, which may lose packets, and 19 (2.1 s) on InfiniBand; 14 (67 ms) is better on links that lose many.";
+        "Time that the HCA waits for an acknowledgement before it retransmits; auto is 18 (1.1 s) on Ethernet, which may lose packets, and 19 (2.1 s) on InfiniBand; 14 (67 ms) is better on links that lose many.";
     verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "6", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),
         "Number of retransmissions before the peer counts as lost; with Soft-RoCE, 7 retries forever.";
     verbs_silence_s: u32 = "FARSIDE_VERBS_SILENCE_S", "7", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),

@@ -276,10 +276,11 @@ fn traffic_class(set: Option<u8>, ethernet: bool) -> u8 {
     set.unwrap_or(if ethernet { 106 } else { 0 })
 }
 
-/// The exponent of the time after which a packet without an acknowledgement is sent again: by default 16 on Ethernet,
-/// where a switch may drop packets, and 19 on InfiniBand, whose links keep them.
+/// The exponent of the time after which a packet without an acknowledgement is sent again: by default 18 on Ethernet,
+/// where a switch may drop packets, and 19 on InfiniBand, whose links keep them. A peer is lost when all retries have
+/// passed, which must take longer than the five seconds for which a link may be down: seven times 1.1 s.
 fn timeout(set: Option<u8>, ethernet: bool) -> u8 {
-    set.unwrap_or(if ethernet { 16 } else { 19 })
+    set.unwrap_or(if ethernet { 18 } else { 19 })
 }
 
 /// Time for which this rank's port may be down, and for which a peer may be silent: what the settings say, but a port
@@ -348,7 +349,7 @@ mod tests {
 
     #[test]
     fn lost_packets_are_sent_again_sooner_on_ethernet() {
-        assert_eq!([true, false].map(|ethernet| timeout(None, ethernet)), [16, 19]);
+        assert_eq!([true, false].map(|ethernet| timeout(None, ethernet)), [18, 19]);
         assert_eq!([true, false].map(|ethernet| timeout(Some(14), ethernet)), [14, 14]);
     }
 
